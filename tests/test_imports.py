@@ -28,7 +28,7 @@ ALLOWED = {
     "result": "host program xla measure plots",
     "workloads": "host sources",
     "rewriting": "host program graph xla cost measure plots result search_argument",
-    "systems": "host program search graph cost heuristics learning rewriting",
+    "systems": "host program search graph cost heuristics learning plots rewriting",
     "fusion": "host program search search_argument graph xla cost measure heuristics plots "
     "result systems",
     "scheduling": "host program search search_argument graph xla cost measure heuristics plots "

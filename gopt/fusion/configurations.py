@@ -93,7 +93,7 @@ def configurations(
     return ways, result.seconds
 
 
-class _TimeIsOverError(Exception):
+class _TimeIsOver(BaseException):
     """The search may not cost another configuration."""
 
 
@@ -119,7 +119,7 @@ def _cut_short(
     def counted(fuse: np.ndarray) -> float:
         nonlocal best
         if shows.is_over:
-            raise _TimeIsOverError
+            raise _TimeIsOver
         seconds = cost(fuse)
         if seconds < history[-1]:
             best = fuse
@@ -127,7 +127,7 @@ def _cut_short(
         shows.advance(len(history) - 1, f"best {format_seconds(history[-1])}")
         return seconds
 
-    with shows.interruptible(), contextlib.suppress(_TimeIsOverError):
+    with shows.interruptible(), contextlib.suppress(_TimeIsOver):
         return find(cost=counted, start=start)
     return FusionSearchResult(best, np.array(history[1:] or history))
 

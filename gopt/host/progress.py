@@ -14,6 +14,8 @@ seconds. Short work shows nothing, and neither does `Progress()`.
 """
 
 import contextlib
+import math
+import shutil
 import sys
 import threading
 import time
@@ -132,6 +134,13 @@ class Progress:
         return bool(self.cut)
 
     @property
+    def remaining(self) -> float:
+        """Time until the limit, s; infinite without one, and 0 if the work was cut short."""
+        if self.is_over:
+            return 0.0
+        return math.inf if self._limit is None else self._began + self._limit - time.monotonic()
+
+    @property
     def cut_note(self) -> str:
         """A sentence for results that were cut short; empty if this one was not."""
         return self.cut and f"the search was cut short: {self.cut}; not reproducible"
@@ -145,6 +154,9 @@ class Progress:
             if self.cut == _INTERRUPTED:
                 raise
             self.cut = _INTERRUPTED
+            if self._show is True:
+                text = "ends with the best so far; Ctrl-C again ends the program"
+                sys.stderr.write(f"\n{self._title}: {text}\n")
 
     @property
     def status(self) -> Status:
@@ -171,6 +183,8 @@ class Progress:
             text = as_text(self.status, has_bar=has_bar)
             wait = _REFRESH if has_bar else _LINE
             if has_bar:
+                if not is_notebook:  # a line that wraps would stay
+                    text = text[: shutil.get_terminal_size().columns - 1]
                 stream.write("\r" + text.ljust(shown))
                 shown = len(text)
             else:

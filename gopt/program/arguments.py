@@ -1,8 +1,10 @@
 """Check arguments, positions of arguments, and objects that a function changes."""
 
+import difflib
 import functools
 import inspect
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -16,6 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _BIND = "bind static arguments with functools.partial(fn, name=value)"
+_NEEDS_VALUES = ("static_argnums", "Non-hashable static arguments", "static start/stop/step")
 _STATIC = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
@@ -32,9 +35,13 @@ def keywords_are_options(verb: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **options: P.kwargs) -> R:
         for name in options:
             if name not in names:
+                near = difflib.get_close_matches(name, list(names)[2:], 1)
+                hint = f"expected {near[0]!r}, or " if near else ""
+                if name == "donate_argnums":
+                    hint = "expected a function that jax.jit was given them for; or "
                 raise TypeError(
-                    f"gopt.{verb.__name__} has no option {name!r}: bind keyword arguments of the "
-                    f"function with functools.partial(fn, {name}=...)"
+                    f"gopt.{verb.__name__} has no option {name!r}: {hint}bind keyword arguments of "
+                    f"the function with functools.partial(fn, {name}=...)"
                 )
         return verb(*args, **options)
 
@@ -95,7 +102,11 @@ def to_jaxpr(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[ClosedJaxpr
         closed, (shapes, _) = jax.make_jaxpr(watched, return_shape=True)(*args)
     except (TypeError, ValueError, IndexError, OverflowError) as error:
         _check_leaves(args, error)
-        if isinstance(error, _STATIC) or "static" in str(error):
+        if "`compiler_options`" in str(error):
+            raise ValueError(
+                "fn is jitted with compiler_options: expected a function without its own"
+            ) from error
+        if isinstance(error, _STATIC) or any(words in str(error) for words in _NEEDS_VALUES):
             first = str(error).splitlines()[0]
             raise ValueError(f"fn needs the value of an argument: {_BIND} ({first})") from error
         raise
@@ -137,7 +148,10 @@ class Objects(NamedTuple):
         count = 0
         for path, part in jax.tree.leaves_with_path(args, is_leaf=_is_object):
             leaves, structure = jax.tree.flatten(part)
-            if _is_object(part):
+            flat: Any = jax.tree.flatten(part)
+            # Some objects make their leaves when they are flattened, and tell nothing.
+            is_stable = flat[1] == structure and all(map(operator.is_, leaves, flat[0]))
+            if is_stable and _is_object(part):
                 result.names.append(_name(path))
                 result.objects.append(part)
                 result.structures.append(structure)

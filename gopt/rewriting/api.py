@@ -181,7 +181,7 @@ def _search_of(
         from gopt.rewriting.search.saturation import saturation
 
         check_installed(bindings)
-        return saturation
+        return partial(saturation, progress=shows)
     if search == "xrlflow":
         # By name, because the learned systems import this package.
         xrlflow = importlib.import_module("gopt.systems.xrlflow")

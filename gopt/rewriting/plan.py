@@ -20,6 +20,7 @@ from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import RewrittenProgram, TracedProgram
 from gopt.xla.applied import (
     Executable,
+    PartlyDonating,
     apply_executable,
     executable,
     fold_constants,
@@ -217,9 +218,10 @@ def executable_of(
         return own_executable(fn, {}, program)
     if name == WHOLE:
         return executable(written, None, program)
-    others = (k for k in range(len(program.arguments())) if k not in written.constant)
-    donated = [i for i, k in enumerate(others, 1) if k in program.donated_arguments]
-    function = jax.jit(written.run, donate_argnums=donated)
+    known = known_leaves(program, tuple(written.constant))
+    donated = [d for d, is_known in zip(program.donated, known, strict=True) if not is_known]
+    jitted = PartlyDonating(jax.jit, written.run, donated)
+    function = jitted if any(donated) else jax.jit(written.run)
     return Executable(function, function, {}, written.fold)
 
 

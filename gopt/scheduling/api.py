@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gopt.cost.hardware import PRESETS, Hardware
@@ -226,10 +227,9 @@ def schedule(
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if hardware is None and objective != "peak_memory":
         raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
-    if not evaluations >= 1:
-        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    if not confirm >= 0:
-        raise ValueError(f"confirm is {confirm}: expected 0 at least")
+    for name, count, least in (("evaluations", evaluations, 1), ("confirm", confirm, 0)):
+        if not isinstance(count, Integral) or not count >= least:
+            raise ValueError(f"{name} is {count!r}: expected a whole number, {least} at least")
     if isinstance(hardware, str):
         if hardware not in PRESETS:
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
@@ -305,7 +305,7 @@ def _least_memory(
 ) -> Result[KernelSchedule, ScheduleReport]:
     """Return the compiled candidate that needs least memory; the first one of equals."""
     needs = [c.memory for c in candidates if c.memory is not None]  # all are compiled
-    chosen = min(range(len(needs)), key=lambda k: needs[k].total)
+    chosen = min(range(len(needs)), key=lambda k: needs[k].without_arguments)
     before, after = candidates[0], candidates[chosen]
     reason = "nothing needs less"
     if chosen:

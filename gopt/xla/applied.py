@@ -71,7 +71,8 @@ def own_executable(
       program: its equations, which say which arguments are donated.
       donate_argnums: positions of the arguments that are donated besides those that `fn` donates.
     """
-    as_given = isinstance(fn, _Jitted) and not options and donate_argnums == ()
+    given = [donate_argnums] if isinstance(donate_argnums, int) else list(donate_argnums)
+    as_given = isinstance(fn, _Jitted) and not options and not given
     return executable(fn, options, program, function=fn if as_given else None)
 
 
@@ -96,31 +97,41 @@ def jit_donating(
     )
     donated, arguments = program.donated_arguments, program.arguments()
     if len(jax.tree.leaves([arguments[k] for k in donated])) < sum(program.donated):
-        return PartlyDonating(jit, function, program)
+        return PartlyDonating(jit, function, program.donated)
     return jit(function, donate_argnums=donated)
 
 
 class PartlyDonating:
-    """A jitted function that donates some leaves of an argument, and keeps others."""
+    """A jitted function that donates some leaves of its arguments, and keeps others."""
 
-    def __init__(self, jit: Callable[..., Any], function: Callable[..., Any], program: Program):
-        """Take `jax.jit` with options, a function, and the program that says what is donated."""
-        self._program = program
-
-        def on_leaves(*leaves: Any) -> Any:
-            return function(*jax.tree.unflatten(program.in_tree, leaves))
-
-        self._function = jit(
-            on_leaves, donate_argnums=[k for k, donated in enumerate(program.donated) if donated]
-        )
+    def __init__(
+        self, jit: Callable[..., Any], function: Callable[..., Any], donated: Sequence[bool]
+    ):
+        """Take `jax.jit` with options, a function, and which of the last leaves are donated."""
+        self._jit, self._function, self._donated = jit, function, tuple(donated)
+        self._jitted: dict[Any, Any] = {}  # by the structure of the arguments
 
     def __call__(self, *args: Any) -> Any:
         """Return the value of the function."""
-        return self._function(*self._program.check_arguments(args))
+        function, leaves = self._on_leaves(args)
+        return function(*leaves)
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """Return the program, lowered for these arguments, as `jax.jit` does."""
-        return self._function.lower(*self._program.check_arguments(args))
+        function, leaves = self._on_leaves(args)
+        return function.lower(*leaves)
+
+    def _on_leaves(self, args: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+        leaves, structure = jax.tree.flatten(args)
+        if structure not in self._jitted:
+            first = len(leaves) - len(self._donated)
+            self._jitted[structure] = self._jit(
+                lambda *leaves: self._function(*jax.tree.unflatten(structure, leaves)),
+                donate_argnums=[
+                    first + k for k, is_donated in enumerate(self._donated) if is_donated
+                ],
+            )
+        return self._jitted[structure], leaves
 
 
 class AppliedFunction:

@@ -26,7 +26,7 @@ from gopt.rewriting.generate_rules.equalities import (
 from gopt.rewriting.rules.generated import spelled
 from gopt.rewriting.rules.patterns import build
 from gopt.rewriting.rules.rule import Rule
-from gopt.rewriting.search.saturation import saturate
+from gopt.rewriting.search.saturation import Limits, saturate
 
 Bound = dict[int, int]  # variable to expression, both by number
 
@@ -203,15 +203,15 @@ def is_derivable(
     Args:
       found: rule to derive.
       rules: other rules.
-      rounds: see `gopt.rewriting.search.saturation.saturate`.
-      max_terms: see `gopt.rewriting.search.saturation.saturate`.
+      rounds: see `gopt.rewriting.search.saturation.Limits`.
+      max_terms: see `gopt.rewriting.search.saturation.Limits`.
     """
     (source,), (target,) = found.rule.source, found.rule.target
     for seed in range(2):  # some rules apply to some kernels only
         terms, bound, _ = found.equality.sample(seed, np.float32)
         old, new = (build(terms, side, bound) for side in (source, target))
-        graph = saturate(terms, [old], rules, rounds=rounds, max_terms=max_terms).graph
-        graph.add([new])
+        limits = Limits(rounds=rounds, max_terms=max_terms)
+        graph = saturate(terms, [old, new], rules, limits).graph
         classes = graph.classes()
         if classes[old] != classes[new]:
             return False

@@ -8,7 +8,7 @@ rows, which take egglog microseconds each; commands take milliseconds.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,30 +17,18 @@ from gopt.host.extras import optional
 from gopt.rewriting.ir.operators import Attributes
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match, applies
-from gopt.rewriting.rules.patterns import COMMUTATIVE, Bindings, bind_attributes, bind_shape, parts
+from gopt.rewriting.rules.patterns import (
+    COMMUTATIVE,
+    Apply,
+    Bindings,
+    bind_attributes,
+    bind_shape,
+    parts,
+)
 from gopt.rewriting.rules.rule import Rule
+from gopt.rewriting.search.queries import HEAD, VIEWS, MayPair, Side, pairs, query, view_query
 
 bindings = optional("egglog.bindings", "rewriting", "saturation")
-
-_HEAD = """
-(sort Term)
-(constructor T (i64) Term)  ; by number
-(function first (Term) i64 :merge (min old new))  ; the term that stands for a class
-(relation changing (Term))  ; what is not known before the program runs
-(relation leaf (i64)) (relation changes (i64)) (relation equal (i64 i64))
-(ruleset grow) (ruleset look)
-(rule ((leaf n)) ((set (first (T n)) n)) :ruleset grow)
-(rule ((changes n)) ((changing (T n))) :ruleset grow)
-(rule ((equal n m)) ((union (T n) (T m))) :ruleset grow)
-"""
-# Pairs of operators that may be a view of a view, or of a part; see
-# `gopt.rewriting.ir.terms.simpler`.
-_VIEWS = (
-    ("transpose", "transpose"),
-    ("reshape", "reshape"),
-    ("slice", "slice"),
-    ("slice", "concat"),
-)
 
 
 class EGraph:
@@ -66,13 +54,17 @@ class EGraph:
         self._ids: dict[Attributes, int] = {}
         self._attributes: list[Attributes] = []
         self._known: set[tuple[str, int]] = set()  # (operator, number of inputs)
-        self._seen: set[tuple[str, tuple[int, ...]]] = set()
-        self._run(_HEAD)
+        self._seen: set[tuple[str, tuple[int, ...]]] = set()  # views
+        # Bindings of each row that was seen before, by the name of its relation; None if none fit.
+        self._bound: dict[str, dict[tuple[int, ...], Bindings | None]] = defaultdict(dict)
+        self._looks = ["look_views"]  # rule sets that find patterns
+        self._run(HEAD)
         for k, rule in enumerate(self.rules):
-            for pattern in rule.source:
+            for j, pattern in enumerate(rule.source):
                 for part in parts(pattern):
                     self._declare(part.operator, len(part.inputs))
-            self._run(_query(k, rule))
+                self._run(query(f"{k}_{j}", pattern))
+                self._looks.append(f"look_{k}_{j}")
 
     def missing(self, numbers: Iterable[int], others: Collection[int]) -> set[int]:
         """Return the given terms and their ancestors that are not in the e-graph.
@@ -126,48 +118,93 @@ class EGraph:
     def classes(self) -> dict[int, int]:
         """Return the representative of each term's e-class."""
         functions = self._engine.freeze().functions
-        first = {row.inputs[0]: self._int(row.output) for row in functions["first"].rows}
+        first = self._first(functions)
         return {self._int(row.inputs[0]): first[row.output] for row in functions["T"].rows}
 
-    def matches(self) -> Iterator[Match]:
-        """Yield the matches of the rules that were not yielded before."""
-        self._run("(run look 1)")
+    def look(self, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Find the patterns of all rules, for `matches` and `views`; return whether all were found.
+
+        Args:
+          is_over: function that says whether to stop; it is called before each pattern.
+        """
+        for name in self._looks:
+            if is_over():
+                return False
+            self._run(f"(run {name} 1)")
+        return True
+
+    def matches(self, may_pair: MayPair = lambda *_: True) -> Iterator[Match]:
+        """Yield the matches of the rules that `look` found and that were not yielded before.
+
+        Args:
+          may_pair: function that says whether a rule of two patterns may match two terms. Pairs
+            that may not are not yielded later either.
+        """
         functions = self._engine.freeze().functions
+        first = self._first(functions)
         for k, rule in enumerate(self.rules):
-            for row in self._new(functions, f"match_{k}"):
-                found = self._match(rule, row)
-                if found is not None:
-                    yield found
+            sides = [list(self._sides(functions, first, k, j)) for j in range(len(rule.source))]
+            if len(sides) == 1:
+                for side in sides[0]:
+                    if side.is_new:
+                        yield Match(rule, (side.number,), side.bound)
+            else:
+                ones, others = sides
+                yield from pairs(rule, ones, others, may_pair)
 
     def views(self) -> Iterator[tuple[int, int]]:
-        """Yield each new view of a view that `matches` found, with an equal simpler term."""
+        """Yield each new view of a view that `look` found, with an equal simpler term."""
         functions, terms = self._engine.freeze().functions, self.terms
         for name in functions:
             if name.startswith("view_"):
                 _, outer, inner, _ = name.split("_")
-                for number, of, then, *inputs in self._new(functions, name):
+                for row in functions[name].rows:
+                    numbers = tuple(map(self._int, row.inputs))
+                    if (name, numbers) in self._seen:
+                        continue
+                    self._seen.add((name, numbers))
+                    number, of, then, *inputs = numbers
                     within = terms.add(inner, inputs, **dict(self._attributes[then]))
                     yield number, terms.add(outer, [within], **dict(self._attributes[of]))
 
-    def _match(self, rule: Rule, row: tuple[int, ...]) -> Match | None:
-        """Return the match of a row found by egglog, see `_query`; None if its conditions fail."""
-        names = _names(rule)
+    def _sides(self, functions: Any, first: Mapping[Any, int], k: int, j: int) -> Iterator[Side]:
+        """Yield the terms that match a source pattern of a rule, see `_query`, oldest first."""
+        rule, name = self.rules[k], f"match_{k}_{j}"
+        pattern, known = rule.source[j], self._bound[name]
+        names, operators = sorted(pattern.names()), list(parts(pattern))
+        kinds = [True] * len(names) + [True, False] * len(operators)  # a term, or attributes
+        rows = sorted(
+            tuple(
+                first[value] if is_term else self._int(value)
+                for value, is_term in zip(row.inputs, kinds, strict=True)
+            )
+            for row in functions[name].rows
+        )
+        for row in rows:
+            is_new = row not in known
+            if is_new:
+                known[row] = self._bindings(rule, j, names, operators, row)
+            bound = known[row]
+            if bound is not None:
+                yield Side(row[len(names)], bound, is_new)
+
+    def _bindings(
+        self, rule: Rule, j: int, names: list[str], operators: list[Apply], row: tuple[int, ...]
+    ) -> Bindings | None:
+        """Return the bindings of a row; None if its conditions fail."""
         bound: Bindings = dict(zip(names, row, strict=False))
         for name, letters in rule.shapes.items():
             if name in bound and not bind_shape(self.terms.shapes[bound[name]], letters, bound):
                 return None
-        columns, roots, inside = iter(row[len(names) :]), list[int](), list[int]()
-        for j, pattern in enumerate(rule.source):
-            for depth, part in enumerate(parts(pattern)):
-                number, given = next(columns), self._attributes[next(columns)]
-                then = bind_attributes(self.terms, part, number, given, bound)
-                if then is None:
-                    return None
-                bound = then
-                (inside if depth else roots).append(number)
-            if not applies(self.terms, rule, j, roots[j], bound):
+        columns = row[len(names) :]
+        for part, number, given in zip(operators, columns[::2], columns[1::2], strict=True):
+            then = bind_attributes(self.terms, part, number, self._attributes[given], bound)
+            if then is None:
                 return None
-        return Match(rule, tuple(roots), {**bound, "inside": tuple(inside)})
+            bound = then
+        if not applies(self.terms, rule, j, columns[0], bound):
+            return None
+        return {**bound, "inside": columns[2::2]}
 
     def _declare(self, operator: str, arity: int) -> None:
         """Declare an operator with some number of inputs to egglog."""
@@ -184,73 +221,17 @@ class EGraph:
             f"(rule ((row_{name} n p {' '.join(variables)})) ({equal} (set (first (T n)) n))"
             " :ruleset grow)"
         )
-        for outer, inner in _VIEWS:
+        for outer, inner in VIEWS:
             if operator == inner:
                 self._declare(outer, 1)
-                self._run(_view(outer, inner, arity))
+                self._run(view_query(outer, inner, arity))
 
-    def _new(self, functions: Any, name: str) -> Iterator[tuple[int, ...]]:
-        """Yield the rows of a relation that were not yielded before."""
-        for row in functions[name].rows:
-            numbers = tuple(map(self._int, row.inputs))
-            if (name, numbers) not in self._seen:
-                self._seen.add((name, numbers))
-                yield numbers
+    def _first(self, functions: Any) -> dict[Any, int]:
+        """Return the representative of each e-class."""
+        return {row.inputs[0]: self._int(row.output) for row in functions["first"].rows}
 
     def _int(self, value: Any) -> int:
         return self._engine.value_to_i64(value)
 
     def _run(self, program: str) -> None:
         self._engine.run_program(*self._engine.parse_program(program))
-
-
-def _names(rule: Rule) -> list[str]:
-    """Return the variables of a rule, sorted."""
-    return sorted(set().union(*(pattern.names() for pattern in rule.source)))
-
-
-def _query(k: int, rule: Rule) -> str:
-    """Return the egglog program that finds the source patterns of a rule.
-
-    A row has the term of each variable, sorted by name, then term and attributes of each operator,
-    in the order of `parts`.
-    """
-    facts: list[str] = []
-    columns: list[str] = []
-
-    def visit(pattern: Any) -> str:
-        if isinstance(pattern, str):
-            return f"name_{pattern}"
-        at = len(columns) // 2
-        columns.extend((f"f{at}", f"p{at}"))
-        inputs = " ".join(map(visit, pattern.inputs))
-        facts.append(f"(= t{at} ({pattern.operator}_{len(pattern.inputs)} p{at} {inputs}))")
-        facts.append(f"(= f{at} (first t{at}))")
-        return f"t{at}"
-
-    roots = [visit(pattern) for pattern in rule.source]
-    facts += [f"(changing {root})" for root in roots]
-    facts += [f"(!= {one} {other})" for one, other in itertools.pairwise(roots)]
-    names = _names(rule)
-    facts += [f"(= first_{name} (first name_{name}))" for name in names]
-    row = [*(f"first_{name}" for name in names), *columns]
-    return (
-        f"(relation match_{k} ({' '.join(['i64'] * len(row))}))"
-        f"(rule ({' '.join(facts)}) ((match_{k} {' '.join(row)})) :ruleset look)"
-    )
-
-
-def _view(outer: str, inner: str, arity: int) -> str:
-    """Return the egglog program that finds views of an operator.
-
-    A row has the term, the attributes of both operators, and the inputs of the inner one.
-    """
-    at = range(arity)
-    firsts = " ".join(f"(= f{k} (first i{k}))" for k in at)
-    within = f"({inner}_{arity} q {' '.join(f'i{k}' for k in at)})"
-    facts = f"(= t ({outer}_1 p {within})) (changing t) (= n (first t)) {firsts}"
-    relation = f"view_{outer}_{inner}_{arity}"
-    return (
-        f"(relation {relation} ({' '.join(['i64'] * (3 + arity))}))"
-        f"(rule ({facts}) (({relation} n p q {' '.join(f'f{k}' for k in at)})) :ruleset look)"
-    )

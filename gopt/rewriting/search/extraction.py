@@ -1,8 +1,10 @@
 """Extract the cheapest program from an e-graph by integer programming."""
 
+import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,16 +14,17 @@ from scipy.sparse.csgraph import connected_components
 
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.search.egraph import EGraph
+from gopt.rewriting.search.interruptible import interruptible
 
 _CHANGE = 1e-12  # s per new term: among programs of equal cost, prefer the original terms
-_TIE = 1e-6  # relative gap within which a cost counts as proven
+PROVEN = 1e-6  # relative gap within which a cost counts as proven
 
 # E-class to its terms, each with the e-classes that it reads.
 Choices = dict[int, dict[int, tuple[int, ...]]]
 
 
 class Extraction(NamedTuple):
-    """The cheapest program found.
+    """A program of an e-graph, the cheapest one that was found.
 
     Attributes:
       roots: results of the program, as terms.
@@ -49,7 +52,8 @@ def cheapest(
       graph: e-graph.
       roots: results of a program in it.
       prices: costs of terms.
-      seconds: time limit of the solver in s, after which the best program so far is taken.
+      seconds: time limit of the solver in s, after which the best program so far is taken. In 0 s,
+        shared terms count as often as they are read.
     """
     classes = graph.classes()
     wanted = {classes[root] for root in roots}
@@ -122,7 +126,8 @@ def choose(
         representatives read each other without a cycle.
       roots: needed e-classes.
       costs: costs of terms; one of infinite cost is chosen only if no other program exists.
-      seconds: time limit in s, after which the best so far is taken: at first the representatives.
+      seconds: time limit in s, after which the best so far is taken: at first the representatives,
+        or a greedy choice.
 
     Returns:
       The chosen term of each needed e-class, and the share of the cost by which another choice may
@@ -131,9 +136,13 @@ def choose(
     if not roots & choices.keys():
         return {}, 0.0
     first = {c: c for c in _needed(choices, roots)}
-    before = sum(costs[c] for c in first)
-    if not before:
+    if not sum(costs[c] for c in first.values()):
         return first, 0.0
+    greedy = _greedy(choices, roots, costs) or first
+    best = min(first, greedy, key=lambda found: sum(costs[k] for k in found.values()))
+    before = sum(costs[k] for k in best.values())
+    if not before or not seconds:
+        return best, float(before > 0)
     if not math.isfinite(before):
         before = sum(filter(math.isfinite, costs.values()))
     taken, needed, ranks, constraints = _program(choices)
@@ -146,22 +155,56 @@ def choose(
     high[list(ranks)] = list(ranks.values())
     whole = np.zeros(variables)
     whole[list(taken.values())] = 1  # the other variables are then whole as well
-    solved = milp(
-        cost,
-        constraints=constraints,
-        bounds=Bounds(low, high),
-        integrality=whole,
-        options={"time_limit": seconds, "mip_rel_gap": _TIE},
+    solved = interruptible(
+        partial(
+            milp,
+            cost,
+            constraints=constraints,
+            bounds=Bounds(low, high),
+            integrality=whole,
+            options={"time_limit": seconds, "mip_rel_gap": PROVEN},
+        )
     )
     bound = min(max(solved.mip_dual_bound or 0.0, 0.0), 1.0)
     if solved.x is None or solved.fun > 1:
-        return first, 1 - bound
+        return best, 1 - bound
     found = {
         c: next(k for k in members if solved.x[taken[k]] > 0.5)
         for c, members in choices.items()
         if solved.x[needed[c]] > 0.5
     }
     return found, max(1 - bound / solved.fun, 0.0) if solved.fun else 0.0
+
+
+def _greedy(choices: Choices, roots: set[int], costs: Mapping[int, float]) -> dict[int, int] | None:
+    """Return a choice that is cheapest if shared terms count as often as they are read.
+
+    None if every program has an infinite cost.
+    """
+    readers = defaultdict[int, list[tuple[int, int]]](list)
+    missing, total = dict[int, int](), dict[int, float]()
+    queue = list[tuple[float, int, int]]()  # (cost, term, e-class)
+    for c, members in choices.items():
+        for k, read in members.items():
+            missing[k], total[k] = len(read), costs[k]
+            if not read:
+                queue.append((costs[k], k, c))
+            for i in read:
+                readers[i].append((k, c))
+    heapq.heapify(queue)
+    found = dict[int, int]()
+    while queue:  # cheapest e-classes first: what they read is chosen before
+        least, number, at = heapq.heappop(queue)
+        if at in found or not math.isfinite(least):
+            continue
+        found[at] = number
+        for k, c in readers[at]:
+            missing[k], total[k] = missing[k] - 1, total[k] + least
+            if not missing[k]:
+                heapq.heappush(queue, (total[k], k, c))
+    if not found.keys() >= roots & choices.keys():
+        return None
+    return {c: found[c] for c in _needed(choices, roots, found)}
 
 
 def _program(
@@ -205,14 +248,16 @@ def _program(
     return taken, needed, ranks, LinearConstraint(matrix, *limits)
 
 
-def _needed(choices: Choices, roots: Iterable[int]) -> set[int]:
-    """Return the e-classes that are needed if each representative is taken."""
+def _needed(
+    choices: Choices, roots: Iterable[int], chosen: Mapping[int, int] | None = None
+) -> set[int]:
+    """Return the e-classes that are needed by a choice, by default of the representatives."""
     found, stack = set[int](), [c for c in roots if c in choices]
     while stack:
         c = stack.pop()
         if c not in found:
             found.add(c)
-            stack.extend(choices[c][c])
+            stack.extend(choices[c][chosen[c] if chosen else c])
     return found
 
 

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match
-from gopt.rewriting.rules.patterns import Apply
+from gopt.rewriting.rules.patterns import Apply, Bindings
 from gopt.rewriting.rules.rule import Rule
+from gopt.rewriting.search.alternatives import Alternatives
+from gopt.rewriting.search.queries import Side
 
 
 def is_join(rule: Rule) -> bool:
@@ -59,13 +61,41 @@ class JoinSelection:
         ones.
     """
 
-    def __init__(self, terms: Terms, max_subset: int):
-        """Create a selection that tries all sets of at most `max_subset` terms."""
-        self._terms, self._max_subset = terms, max_subset
+    def __init__(self, terms: Terms, max_subset: int, alternatives: Alternatives):
+        """Create a selection.
+
+        Args:
+          terms: all terms.
+          max_subset: size of the largest sets of terms that are all tried.
+          alternatives: terms that are not joined with each other.
+        """
+        self._terms, self._max_subset, self._alternatives = terms, max_subset, alternatives
         self._sets: dict[Hashable, list[list[_Side]]] = {}  # whole sets, by shared inputs
         self._joined: dict[int, _Joined] = {}  # by joined term
         self._needs: list[int] = []  # bit set of each term's ancestors and itself
         self.left_out = False
+
+    def may_pair(self, rule: Rule, one: Side, other: Side) -> bool:
+        """Return whether a rule may match two terms; False early for most that it would not join.
+
+        Args:
+          rule: any rule of two patterns.
+          one: term that matches its first pattern.
+          other: term that matches its second pattern.
+        """
+        if not is_join(rule):
+            return True
+        if self._joined.keys().isdisjoint((one.number, other.number)):
+            return not self._alternatives.are(one.number, other.number)
+        shared = _shared(rule)
+        first, then = self._parts_of(one.number, shared), self._parts_of(other.number, shared)
+        if first[-1] >= then[0]:
+            return False
+        both = (*first, *then)
+        if len(both) <= self._max_subset or self._is_whole(_key(shared, one.bound), both):
+            return True
+        self.left_out = True
+        return False
 
     def chosen(self, found: Iterable[Match]) -> list[Match]:
         """Return the matches to apply, those that join whole sets first."""
@@ -87,7 +117,7 @@ class JoinSelection:
             if one.parts[-1] >= other.parts[0] or not _is_independent(one, other):
                 continue
             both = (*one.parts, *other.parts)
-            if any(both == _parts(each[: len(both)]) for each in self._sets.get(of, ())):
+            if self._is_whole(of, both):
                 if len(other.parts) == 1:
                     whole.append(match)
             elif len(both) <= self._max_subset and self._joined.keys().isdisjoint(both):
@@ -112,9 +142,16 @@ class JoinSelection:
                 )
 
     def _of(self, found: Match) -> Hashable:
-        """Return a key of the terms that could be joined with each other: their shared inputs."""
-        shared = _shared(found.rule)
-        return shared, tuple(found.bound[name] for name in sorted(shared))
+        return _key(_shared(found.rule), found.bound)
+
+    def _is_whole(self, of: Hashable, numbers: tuple[int, ...]) -> bool:
+        """Return whether terms are the first ones of a whole set."""
+        return any(numbers == _parts(each[: len(numbers)]) for each in self._sets.get(of, ()))
+
+    def _parts_of(self, number: int, shared: frozenset[str]) -> tuple[int, ...]:
+        """Return the terms that a term was joined from, with the same shared inputs."""
+        joined = self._joined.get(number)
+        return joined.parts if joined and joined.shared == shared else (number,)
 
     def _sides(self, found: Match) -> tuple[_Side, _Side]:
         terms, needs = self._terms, self._needs
@@ -131,7 +168,7 @@ class JoinSelection:
                 read |= needs[found.bound[name]]
             number = found.terms[j]
             joined = self._joined.get(number)
-            parts = joined.parts if joined and joined.shared == shared else (number,)
+            parts = self._parts_of(number, shared)
             return _Side(parts, joined.origins if joined else (number,), read)
 
         return side(0), side(1)
@@ -141,6 +178,11 @@ def _shared(rule: Rule) -> frozenset[str]:
     """Return the variables of the inputs that both terms of a joining rule share."""
     one, other = (pattern.names() for pattern in rule.source)
     return frozenset(one & other)
+
+
+def _key(shared: frozenset[str], bound: Bindings) -> Hashable:
+    """Return a key of the terms that could be joined with each other: their shared inputs."""
+    return shared, tuple(bound[name] for name in sorted(shared))
 
 
 def _parts(sides: Iterable[_Side]) -> tuple[int, ...]:

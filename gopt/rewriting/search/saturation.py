@@ -2,125 +2,210 @@
 
 After Yang et al., "Equality Saturation for Tensor Graph Superoptimization", MLSys 2021 (Tensat),
 with other limits. Tensat applies two-pattern rules in some rounds only, and filters out cycles.
-Here they join selected sets of terms (see `gopt.rewriting.search.joining`), and the integer program
-excludes cycles. Needs the extra `rewriting`.
+Here they join selected sets of terms (see `gopt.rewriting.search.joining`), sums are made in
+selected orders (see `gopt.rewriting.search.regrouping`), and the integer program excludes cycles.
+Needs the extra `rewriting`.
 """
 
 import itertools
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from gopt.host.progress import Progress
+from gopt.plots.units import format_seconds
 from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import is_alone, replacements
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
+from gopt.rewriting.search.alternatives import Alternatives
 from gopt.rewriting.search.egraph import EGraph
-from gopt.rewriting.search.extraction import cheapest
+from gopt.rewriting.search.extraction import PROVEN, cheapest
 from gopt.rewriting.search.joining import JoinSelection, is_join
+from gopt.rewriting.search.needs import Symmetric, is_order
+from gopt.rewriting.search.regrouping import regroupings
 from gopt.rewriting.search.result import RewriteSearchResult
 
 
-class Saturated(NamedTuple):
-    """A saturated e-graph.
+class Limits(NamedTuple):
+    """Limits of saturation.
+
+    Attributes:
+      rounds: maximum number of rounds; each applies the rules everywhere.
+      max_subset: size of the largest subsets of joinable terms that are joined. Whole sets are
+        joined at any size; see `gopt.rewriting.search.joining`.
+      max_applications: maximum number of applications of one rule.
+      max_terms: number of terms in the e-graph at which saturation ends.
+      seconds: time in s after which saturation ends, as soon as one pattern has been found.
+    """
+
+    rounds: int = 15
+    max_subset: int = 2
+    max_applications: int = 1000
+    max_terms: int = 15_000
+    seconds: float = 60.0
+
+
+_LIMITS = Limits()
+
+
+class Saturation:
+    """An e-graph that grows by rules, round by round.
+
+    For rules with `alone`, see `gopt.rewriting.rules.rule.Rule`, readers are counted in the given
+    program.
 
     Attributes:
       graph: e-graph.
       origin: name of the rule that added each term, by term.
-      stop_reason: reason why saturation ended.
+      stop_reason: reason why saturation ended; empty before.
+      is_cut: whether it ended because time ran out.
     """
 
-    graph: EGraph
-    origin: dict[int, str]
-    stop_reason: str
+    def __init__(
+        self,
+        terms: Terms,
+        roots: Sequence[int],
+        rules: Sequence[Rule] = RULES,
+        limits: Limits = _LIMITS,
+    ):
+        """Create the e-graph of a program.
+
+        Args:
+          terms: terms to add to.
+          roots: results of the program.
+          rules: rules to apply.
+          limits: limits at which saturation ends.
+
+        Raises:
+          ValueError: a limit is negative.
+        """
+        for name, limit in limits._asdict().items():
+            if not limit >= 0:
+                raise ValueError(f"{name} is {limit}: expected 0 at least")
+        self.graph = EGraph(terms, [rule for rule in rules if not is_order(rule)])
+        self.origin, self.stop_reason, self.is_cut = dict[int, str](), "", False
+        self._terms, self._limits = terms, limits
+        self._end = time.monotonic() + limits.seconds
+        # A new term may have other readers in each program: it counts as alone.
+        self._readers, self._others_read = terms.readers(roots), False
+        self._alternatives = Alternatives(terms, roots)
+        self._joins = JoinSelection(terms, limits.max_subset, self._alternatives)
+        self._sums = regroupings(terms, self._readers, rules)
+        self._symmetric, self._applied = Symmetric(rules, terms, roots), Counter[str]()
+        # Of this round: terms that the e-graph lacks, also if other programs have them, and pairs
+        # of equal terms.
+        self._coming, self._equal = set[int](), list[tuple[int, int]]()
+        self.graph.add(roots)
+
+    def grow(self) -> Iterator[None]:
+        """Apply the rules, and yield after each round, until a limit is met or nothing is new."""
+        for _ in range(self._limits.rounds):
+            self._coming, self._equal = set(), []
+            self._rewrite()
+            for pair in self.graph.views():
+                if self._is_over():
+                    break
+                self._add(*pair)
+            is_full = self._is_full()
+            self.graph.add(equal=self._equal)
+            yield
+            if self.is_cut:
+                self.stop_reason = f"{self._limits.seconds:g} s were spent"
+            elif is_full:
+                self.stop_reason = f"there are {len(self.graph.numbers)} terms"
+            elif not self._equal:
+                self.stop_reason = f"nothing is left to be rewritten{self._left_out()}"
+            if self.stop_reason:
+                return
+        self.stop_reason = f"there were {self._limits.rounds} rounds"
+
+    def _is_full(self) -> bool:
+        return len(self.graph.numbers) + len(self._coming) >= self._limits.max_terms
+
+    def _is_over(self) -> bool:
+        """Return whether time has run out, or there are too many terms."""
+        self.is_cut = self.is_cut or time.monotonic() >= self._end
+        return self.is_cut or self._is_full()
+
+    def _rewrite(self) -> None:
+        """Apply the rules wherever they match, joins first, and reorder sums."""
+        if not self.graph.look(self._is_over):
+            return
+        joining, others = [], []
+        for each in self.graph.matches(self._joins.may_pair):
+            if self._is_over():
+                return
+            if not is_alone(each.rule, each.bound, self._readers):
+                self._others_read = True
+            elif is_join(each.rule):
+                joining.append(each)
+            elif not self._symmetric.is_needless(each, self._readers):
+                others.append(each)
+        for each in itertools.chain(self._joins.chosen(joining), others):
+            if self._is_over():
+                return
+            if self._may_apply(each.rule.name):
+                by = replacements(self._terms, each)
+                self.origin.update((k, each.rule.name) for k in by.values() if k not in self.origin)
+                for old, new in by.items():
+                    self._add(old, new)
+                if is_join(each.rule):
+                    self._joins.made(each, by)
+                else:
+                    self._alternatives.made(by)
+        for sums in self._sums:
+            for old, new in sums.orders(self.graph, self._sums):
+                if self._is_over():
+                    return
+                if self._may_apply(sums.rule):
+                    self.origin.setdefault(new, sums.rule)
+                    self._add(old, new)
+                    self._alternatives.regrouped(new)
+
+    def _may_apply(self, rule: str) -> bool:
+        """Count an application of a rule; return whether it was applied less often than allowed."""
+        self._applied[rule] += 1
+        return self._applied[rule] <= self._limits.max_applications
+
+    def _add(self, old: int, new: int) -> None:
+        """Add two equal terms at the end of the round."""
+        self._equal.append((old, new))
+        self._coming |= self.graph.missing((old, new), self._coming)
+
+    def _left_out(self) -> str:
+        """Return the words for matches that no rule was applied to."""
+        left, most = [], self._limits.max_applications
+        if self._joins.left_out:
+            left.append(f"joins of subsets of more than {self._limits.max_subset}")
+        if max(self._applied.values(), default=0) > most:
+            left.append(f"rules that were applied {most} times")
+        if self._others_read or any(sums.left_out for sums in self._sums):
+            left.append("sums and products that the program reads elsewhere")
+        return f", but for {' and '.join(left)}" if left else ""
 
 
 def saturate(
-    terms: Terms,
-    roots: Sequence[int],
-    rules: Sequence[Rule] = RULES,
-    *,
-    rounds: int = 15,
-    max_subset: int = 2,
-    max_applications: int = 1000,
-    max_terms: int = 15_000,
-) -> Saturated:
+    terms: Terms, roots: Sequence[int], rules: Sequence[Rule] = RULES, limits: Limits = _LIMITS
+) -> Saturation:
     """Apply rules to a program in an e-graph until a limit is reached or nothing is new.
-
-    For rules with `alone`, see `gopt.rewriting.rules.rule.Rule`, readers are counted in the given
-    program.
 
     Args:
       terms: terms to add to.
       roots: results of the program.
       rules: rules to apply.
-      rounds: maximum number of rounds; each applies the rules everywhere.
-      max_subset: size of the largest subsets of joinable terms that are joined. Whole sets are
-        joined at any size; see `gopt.rewriting.search.joining`.
-      max_applications: maximum number of applications of one rule. In sums of many terms, the
-        matches of some rules can be exponentially many.
-      max_terms: number of terms in the e-graph at which saturation ends.
+      limits: limits at which saturation ends.
 
     Raises:
       ValueError: a limit is negative.
     """
-    limits = {
-        "rounds": rounds,
-        "max_subset": max_subset,
-        "max_applications": max_applications,
-        "max_terms": max_terms,
-    }
-    for name, limit in limits.items():
-        if not limit >= 0:
-            raise ValueError(f"{name} is {limit}: expected 0 at least")
-    graph, joins, origin = EGraph(terms, rules), JoinSelection(terms, max_subset), dict[int, str]()
-    # A new term may have other readers in each program: it counts as alone.
-    applied, readers, others_read = Counter[str](), terms.readers(roots), False
-    graph.add(roots)
-    for _ in range(rounds):
-        # Terms that exist already, from other programs, count as new as well.
-        coming, equal = set[int](), list[tuple[int, int]]()
-
-        def is_full(coming: set[int] = coming) -> bool:
-            return len(graph.numbers) + len(coming) >= max_terms
-
-        every = list(graph.matches())
-        found = [each for each in every if is_alone(each.rule, each.bound, readers)]
-        others_read |= len(found) < len(every)
-        joining = joins.chosen(each for each in found if is_join(each.rule))
-        others = [each for each in found if not is_join(each.rule)]
-        for each in itertools.chain(joining, others):
-            if is_full():
-                break
-            applied[each.rule.name] += 1
-            if applied[each.rule.name] > max_applications:
-                continue
-            by = replacements(terms, each)
-            origin.update((new, each.rule.name) for new in by.values() if new not in origin)
-            equal.extend(by.items())
-            coming |= graph.missing(by.values(), coming)
-            if is_join(each.rule):
-                joins.made(each, by)
-        for pair in graph.views():
-            if is_full():
-                break
-            equal.append(pair)
-            coming |= graph.missing(pair, coming)
-        full = is_full()
-        graph.add(equal=equal)
-        if full:
-            return Saturated(graph, origin, f"there are {len(graph.numbers)} terms")
-        if not equal:
-            left = [f"joins of subsets of more than {max_subset}"] if joins.left_out else []
-            if max(applied.values(), default=0) > max_applications:
-                left.append(f"rules that were applied {max_applications} times")
-            if others_read:
-                left.append("sums and products that the program reads elsewhere")
-            but = f", but for {' and '.join(left)}" if left else ""
-            return Saturated(graph, origin, f"nothing is left to be rewritten{but}")
-    return Saturated(graph, origin, f"there were {rounds} rounds")
+    found = Saturation(terms, roots, rules, limits)
+    for _ in found.grow():
+        pass
+    return found
 
 
 def saturation(
@@ -133,39 +218,56 @@ def saturation(
     max_subset: int = 2,
     max_applications: int = 1000,
     max_terms: int = 15_000,
-    solver_seconds: float = 60.0,
+    seconds: float = 120.0,
+    progress: Progress | None = None,
 ) -> RewriteSearchResult:
-    """Return the cheapest program that saturation finds, see `saturate`.
+    """Return the cheapest program that saturation finds.
 
-    The reported rewrites are the rules that added the program's new terms, one per term.
+    The reported rewrites are the rules that added the program's new terms, one per term. If time
+    runs out, the best program so far is returned, and the reason why the search ended says so:
+    another run may find another program.
 
     Args:
       terms: terms to add to.
       roots: results of the program.
       cost: cost of an op.
       rules: rules to apply.
-      rounds: see `saturate`.
-      max_subset: see `saturate`.
-      max_applications: see `saturate`.
-      max_terms: see `saturate`.
-      solver_seconds: time limit of the solver in s, after which its best program so far is taken.
+      rounds: see `Limits`.
+      max_subset: see `Limits`.
+      max_applications: see `Limits`.
+      max_terms: see `Limits`.
+      seconds: time limit in s. Half of it is for saturation, what is left for the integer program.
+      progress: shows progress, and ends the search when its time is over or at Ctrl-C.
 
     Raises:
       ValueError: a limit is negative.
     """
-    saturated = saturate(
-        terms,
-        roots,
-        rules,
-        rounds=rounds,
-        max_subset=max_subset,
-        max_applications=max_applications,
-        max_terms=max_terms,
-    )
-    best = cheapest(saturated.graph, roots, TermCosts(terms, cost), seconds=solver_seconds)
-    new = set(best.chosen) & saturated.origin.keys() - set(terms.live(roots))
-    used = tuple(saturated.origin[k] for k in sorted(new))
-    stopped = saturated.stop_reason
-    if best.gap > 1e-6:
-        stopped += f"; it is not proven that none of them costs up to {best.gap:.1%} less"
-    return RewriteSearchResult(best.roots, best.cost, used, len(saturated.graph.numbers), stopped)
+    progress = progress or Progress()
+    seconds = min(seconds, progress.remaining)
+    end = time.monotonic() + seconds
+    limits = Limits(rounds, max_subset, max_applications, max_terms, seconds / 2)
+    growing, prices = Saturation(terms, roots, rules, limits), TermCosts(terms, cost)
+    last = cheapest(growing.graph, roots, prices, seconds=0.0)
+    found = [last]
+    progress.stage("rounds of saturation", rounds)
+    with progress.interruptible():
+        for _ in growing.grow():
+            found.append(cheapest(growing.graph, roots, prices, seconds=0.0))
+            least = min(each.cost for each in found)
+            progress.advance(len(found) - 1, f"best {format_seconds(least)} by the model")
+        progress.stage("integer program")
+        left = max(end - time.monotonic(), 0.0)
+        last = cheapest(growing.graph, roots, prices, seconds=left)
+    best = min((last, *found), key=lambda each: each.cost)
+    if last.cost <= best.cost * (1 + PROVEN):
+        best = last
+    gap = 1 - (1 - last.gap) * last.cost / best.cost if best.cost else 0.0
+    new = set(best.chosen) & growing.origin.keys() - set(terms.live(roots))
+    used = tuple(growing.origin[k] for k in sorted(new))
+    stopped = growing.stop_reason
+    if gap > PROVEN:
+        stopped += f"; it is not proven that none of them costs up to {gap:.1%} less"
+    if growing.is_cut or gap > PROVEN:
+        stopped += f"; the {seconds:g} s ran out, so another run may find another program"
+    stopped = progress.cut_note or stopped
+    return RewriteSearchResult(best.roots, best.cost, used, len(growing.graph.numbers), stopped)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gopt.host.progress import Progress
+from gopt.plots.units import format_seconds
 from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import Change, TermCosts
 from gopt.rewriting.ir.terms import Terms
@@ -84,7 +85,7 @@ def backtracking(
                 if cost_then < least:
                     best, least = way, cost_then
             visited += 1
-            progress.advance(visited, f"best {least:.3g} s by the model")
+            progress.advance(visited, f"best {format_seconds(least)} by the model")
             change = Change(terms, prices.term, way.roots)
             for found in matcher.matches(way.roots):
                 by = replacements(terms, found)

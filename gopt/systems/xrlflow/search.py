@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from gopt.host.progress import Progress
+from gopt.plots.units import format_seconds
 from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
@@ -76,7 +77,7 @@ def agent(
                 if step is not None and played.seconds[step] < best.cost:
                     found = played.roots[step], float(played.seconds[step])
                     best = RewriteSearchResult(*found, tuple(played.rules[: step + 1]), 0, "")
-                watch.advance(index + 1, f"best {best.cost:.3g} s by the model")
+                watch.advance(index + 1, f"best {format_seconds(best.cost)} by the model")
         stopped = watch.cut_note or f"{episodes} episodes are played"
         return best._replace(num_visited=visited, stop_reason=stopped)
 
