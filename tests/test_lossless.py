@@ -182,3 +182,28 @@ def test_small_dtypes_go_through_stages(dtype):
         placed(*args),
         fn(*args),
     )
+
+
+def test_folded_programs_donate_single_leaves():
+    inner = jax.jit(lambda p, q, w: (p + w @ w, q * 2), donate_argnums=0)
+    fn = lambda each, w: inner(each["p"], each["q"], w)  # noqa: E731
+    result = gopt.rewrite(fn, {"p": X, "q": X}, X, constant_argnums=1, repeats=1)
+    for candidate in result.candidates:
+        assert candidate.memory.aliases == X.nbytes
+    run, each = result["rewritten, folded"].executable, {"p": X + 0, "q": X + 0}
+    np.testing.assert_allclose(run.function(run.fold(X), each)[0], X + X @ X, rtol=1e-4, atol=1e-4)
+    assert each["p"].is_deleted() and not each["q"].is_deleted()
+
+
+def test_arguments_that_only_the_function_keeps_are_no_gain():
+    fn = jax.jit(lambda x, y: jnp.tanh(x) * 2, keep_unused=True, donate_argnums=0)
+    result = gopt.schedule(fn, X + 0, jnp.ones((512, 512)), evaluations=3)
+    assert result.chosen == 0 or "-" not in result.reason
+
+
+def test_positions_to_donate_may_be_an_array():
+    fn = jax.jit(lambda x, y: (x + 1, y + 1))
+    result = gopt.schedule(fn, X, X, donate_argnums=np.array([0, 1]), evaluations=3)
+    assert result.before.memory.aliases == 2 * X.nbytes
+    none = gopt.schedule(fn, X, X, donate_argnums=[], evaluations=3)
+    assert none.before.executable.function is fn

@@ -126,8 +126,8 @@ def _go(
 
     params, settings = load_policy(weights, go.load)
     inputs = go.inputs(graph, problem, settings=settings)
-    found = go.search(key, problem, params, inputs=inputs, settings=settings, run=run, **budget)
-    return found.best
+    search = go.search if run is None else partial(go.search_with, run)
+    return search(key, problem, params, inputs=inputs, settings=settings, **budget).best
 
 
 def _regal(

@@ -41,7 +41,8 @@ def _axes(instruction: Instruction, attribute: str) -> list[int]:
 def _dot(instruction: Instruction, operands: Sequence[Array]) -> float:
     contracted = _axes(instruction, "lhs_contracting_dims")
     out = elements(instruction.arrays[0])
-    return 2 * out * math.prod(operands[0].dims[axis] for axis in contracted)
+    lhs, _, *_ = operands  # a product has two operands at least
+    return 2 * out * math.prod(lhs.dims[axis] for axis in contracted)
 
 
 def _ragged_dot(instruction: Instruction, operands: Sequence[Array]) -> float:
