@@ -11,7 +11,7 @@ from gopt.graph.kinds import KINDS
 from gopt.graph.padding import pad
 from gopt.heuristics.schedule.encode import keys_in_order
 from gopt.plots.units import format_bytes, format_seconds
-from gopt.program.arguments import keywords_are_options
+from gopt.program.arguments import check_whole_numbers, keywords_are_options
 from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.program import Program, trace_program, unroll
@@ -216,14 +216,14 @@ def schedule(
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if hardware is None and objective != "peak_memory":
         raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
-    if evaluations < 1:
-        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    if confirm < 0:
-        raise ValueError(f"confirm is {confirm}: expected 0 at least")
+    check_whole_numbers(1, evaluations=evaluations)
+    check_whole_numbers(0, confirm=confirm, seed=seed, max_trips=max_trips)
     if isinstance(hardware, str):
         if hardware not in PRESETS:
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
         hardware = PRESETS[hardware]()
+    if not isinstance(hardware, Hardware | None):
+        raise ValueError(f"hardware is {hardware!r}: expected a gopt.Hardware or a name")
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
     check_alone(args, program)
