@@ -5,7 +5,6 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from gopt.measure.comparison import choose
 from gopt.measure.drawn_values import DrawnArgumentsError, values_apart
 from gopt.measure.equality import random_arguments
 from gopt.measure.timing import memory, time_interleaved
-from gopt.program.arguments import keywords_are_options
+from gopt.program.arguments import check_whole_numbers, keywords_are_options
 from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.equations import may_not_end
@@ -172,9 +171,8 @@ def fuse(
       y = result.apply()(x)
     """
     check_search(search, weights, SEARCHES, LEARNED)
-    for name, count in {"evaluations": evaluations, "repeats": repeats}.items():
-        if not isinstance(count, Integral) or count < 1:
-            raise ValueError(f"{name} is {count!r}: expected a whole number, 1 at least")
+    check_whole_numbers(1, evaluations=evaluations, repeats=repeats)
+    check_whole_numbers(0, seed=seed)
     shows = Progress("gopt.fuse", progress, seconds=seconds)
     find = _search_of(search, weights)
     kernels = KernelTimes(Path(times) if times is not None else None)

@@ -63,10 +63,26 @@ def positions(name: str, given: int | Sequence[int], count: int) -> tuple[int, .
         raise ValueError(f"{name} is {given!r}: expected positions of arguments")
     entries: list[Any] = list(given) if isinstance(given, Iterable) else [given]
     for entry in entries:
-        is_number = isinstance(entry, Integral) and not isinstance(entry, bool)
-        if not is_number or int(entry) not in range(count):
+        if not _is_whole(entry) or int(entry) not in range(count):
             raise ValueError(f"{name} has {entry!r}, expected 0..{count - 1}")
     return tuple(sorted(set(map(int, entries))))
+
+
+def check_whole_numbers(least: int, **options: Any) -> None:
+    """Check that options are whole numbers of 64 bits, and at least `least`.
+
+    Raises:
+      ValueError: an option is something else; the message names the first one.
+    """
+    for name, value in options.items():
+        if not _is_whole(value) or int(value) < least:
+            raise ValueError(f"{name} is {value!r}: expected a whole number, {least} at least")
+        if int(value) >= 2**63:
+            raise ValueError(f"{name} is {value!r}: expected less than 2**63")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def to_jaxpr(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[ClosedJaxpr, Any, "Objects"]:

@@ -119,11 +119,17 @@ class Program:
         if tree != self.in_tree:
             raise ValueError(f"arguments have structure {tree}, expected {self.in_tree}")
         for index, (leaf, variable) in enumerate(zip(leaves, self.inputs, strict=True)):
-            got, expected = jax.typeof(leaf), aval_of(variable)
-            if (got.shape, got.dtype) != (expected.shape, expected.dtype):
-                path = jax.tree.leaves_with_path(args)[index][0]
-                name = f"args{jax.tree_util.keystr(path)}"
-                raise ValueError(f"{name} is {got.str_short()}, expected {expected.str_short()}")
+            expected = aval_of(variable)
+            try:
+                got = jax.typeof(leaf)
+                if (got.shape, got.dtype) == (expected.shape, expected.dtype):
+                    continue
+                text = got.str_short()
+            except (TypeError, OverflowError):  # not an array, or a number that is too large
+                text = repr(leaf)
+            path = jax.tree.leaves_with_path(args)[index][0]
+            name = f"args{jax.tree_util.keystr(path)}"
+            raise ValueError(f"{name} is {text}, expected {expected.str_short()}")
         return leaves
 
     def with_order(self, order: Sequence[int]) -> "Program":

@@ -10,8 +10,8 @@ from gopt.host.extras import check_installed
 from gopt.host.progress import Progress, Show
 from gopt.measure.comparison import choose
 from gopt.measure.equality import is_telling, largest_difference, tolerance
-from gopt.measure.timing import check_repeats, time_interleaved
-from gopt.program.arguments import keywords_are_options, positions
+from gopt.measure.timing import time_interleaved
+from gopt.program.arguments import check_whole_numbers, keywords_are_options, positions
 from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.program import Program, trace_program
@@ -111,7 +111,8 @@ def rewrite(
       print(result)  # the rules that were applied; times and their ratios to the function's
       y = result.apply(constants={0: weights})(x)
     """
-    check_repeats(repeats)
+    check_whole_numbers(1, repeats=repeats)
+    check_whole_numbers(0, seed=seed)
     check_search(search, weights, SEARCHES, LEARNED)
     shows = Progress("gopt.rewrite", progress, seconds=seconds)
     find = _search_of(search, weights, seed, shows)

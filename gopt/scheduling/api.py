@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gopt.cost.hardware import PRESETS, Hardware
@@ -13,7 +12,7 @@ from gopt.graph.padding import pad
 from gopt.heuristics.schedule.encode import keys_in_order
 from gopt.host.progress import Progress, Show
 from gopt.plots.units import format_bytes, format_seconds
-from gopt.program.arguments import keywords_are_options
+from gopt.program.arguments import check_whole_numbers, keywords_are_options
 from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.program import Program, trace_program, unroll
@@ -227,14 +226,15 @@ def schedule(
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if hardware is None and objective != "peak_memory":
         raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
-    for name, count, least in (("evaluations", evaluations, 1), ("confirm", confirm, 0)):
-        if not isinstance(count, Integral) or not count >= least:
-            raise ValueError(f"{name} is {count!r}: expected a whole number, {least} at least")
+    check_whole_numbers(1, evaluations=evaluations)
+    check_whole_numbers(0, confirm=confirm, seed=seed, max_trips=max_trips)
+    shows = Progress("gopt.schedule", progress, seconds=seconds)
     if isinstance(hardware, str):
         if hardware not in PRESETS:
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
         hardware = PRESETS[hardware]()
-    shows = Progress("gopt.schedule", progress, seconds=seconds)
+    if not isinstance(hardware, Hardware | None):
+        raise ValueError(f"hardware is {hardware!r}: expected a gopt.Hardware or a name")
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
     check_alone(args, program)

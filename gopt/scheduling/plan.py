@@ -144,6 +144,9 @@ class SchedulePlan:
             raise ValueError(
                 f"device {len(found)} is missing: expected {count} devices; one may be named twice"
             )
+        for k, device in enumerate(found):
+            if not isinstance(device, jax.Device | None):
+                raise ValueError(f"devices[{k}] is {device!r}: expected a device of JAX")
         platform = found[0].platform if found[0] else jax.default_backend()
         if platform != self.platform:
             raise ValueError(f"the plan is for the kernels of {self.platform}, not of {platform}")

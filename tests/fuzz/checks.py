@@ -82,7 +82,7 @@ class Reference:
         if not floats:
             return
 
-        def gradient(of: Callable[..., Any]) -> Any:
+        def gradient(of: Callable[..., Any], *, is_eager: bool = False) -> Any:
             leaves = jax.tree.leaves(self.program.fresh())
 
             def loss(x: Any) -> Any:
@@ -92,22 +92,17 @@ class Reference:
                 summed = [jnp.sum(r) for r in results if jnp.result_type(r) == jnp.float32]
                 return sum(summed, jnp.float32(0))
 
-            return jax.grad(loss)(jnp.asarray(leaves[floats[0]]))
+            with jax.disable_jit(is_eager):
+                return jax.grad(loss)(jnp.asarray(leaves[floats[0]]))
 
         try:
             expected = gradient(self.program.fn)
         except (ValueError, NotImplementedError, TypeError):
             return  # JAX cannot differentiate it
         difference = largest_difference(gradient(function), expected)
-        if np.isfinite(np.asarray(expected)).all():
-            assert difference <= self.tolerance, f"{what}: gradient differs by {difference}"
-
-    @functools.cached_property
-    def tolerance(self) -> float:
-        """Difference that rounding explains, by the coarsest floats in the program."""
-        avals = [v.aval for e in self._equations for v in e.outvars if hasattr(v.aval, "dtype")]
-        leaves = jax.tree.leaves((self.program.args, self.values))
-        return tolerance([jax.ShapeDtypeStruct((), x.dtype) for x in avals] + leaves)
+        if np.isfinite(np.asarray(expected)).all() and difference > tolerance(expected):
+            spread = largest_difference(gradient(self.program.fn, is_eager=True), expected)
+            assert difference <= 8 * spread, f"{what}: gradient differs by {difference}"
 
     @functools.cached_property
     def _others(self) -> list[list[Any]]:
@@ -130,8 +125,7 @@ class Reference:
         It may differ by rounding, and as much as the program itself does where it is computed op by
         op or from arguments with other last bits: a comparison of two sums may have either value.
         """
-        is_exact = not jnp.issubdtype(theirs.dtype, jnp.inexact)
-        allowed = 0.0 if is_exact else self.tolerance
+        allowed = tolerance(theirs)
         difference = largest_difference(ours, theirs)
         if difference <= allowed:
             return
@@ -152,7 +146,7 @@ def _perturbed(args: Any, rng: np.random.Generator) -> Any:
     def change(x: Any) -> Any:
         if not isinstance(x, jax.Array | np.ndarray) or not jnp.issubdtype(x.dtype, jnp.inexact):
             return x
-        step = float(jnp.finfo(x.dtype).eps) * rng.choice([-1, 0, 1], x.shape)
+        step = 4 * float(jnp.finfo(x.dtype).eps) * rng.choice([-1, 1], x.shape)
         return jnp.asarray(np.asarray(x) * (1 + step), x.dtype)
 
     return jax.tree.map(change, args)

@@ -376,6 +376,10 @@ def test_bad_arguments_are_refused():
         function(X, {"a": X[:, 0]})
     with pytest.raises(ValueError, match=r"args\[0\] is int32\[3,4\]"):
         function(X.astype(int), {"a": X})
+    with pytest.raises(ValueError, match=r"args\[1\]\['a'\] is 'words', expected float32\[3,4\]"):
+        function(X, {"a": "words"})
+    with pytest.raises(ValueError, match=r"args\[0\] is 2147483648, expected int32\[\]"):
+        trace_program(lambda n: n + 1, 3).as_function()(2**31)
 
 
 @pytest.mark.parametrize("which", ["in_shardings", "out_shardings"])

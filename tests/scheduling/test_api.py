@@ -324,7 +324,8 @@ def test_programs_are_compiled_once_for_each_bucket(run, search, caplog):
     [
         ({"search": "magic"}, "search is 'magic': expected one of best, regal, go, brkga, heft"),
         ({"objective": "money"}, "objective is 'money': expected one of peak_memory, makespan"),
-        ({"evaluations": 0}, "evaluations is 0: expected 1 at least"),
+        ({"evaluations": 0}, "evaluations is 0: expected a whole number, 1 at least"),
+        ({"hardware": 3}, "hardware is 3: expected a gopt.Hardware or a name"),
         ({"hardware": "abacus"}, "hardware is 'abacus': expected one of 2xh100"),
         ({"hardware": unit_rate_devices(1)._replace(launch=[-1.0])}, r"launch\[0\] is -1.0"),
         ({"donate_argnums": 7}, "donate_argnums"),

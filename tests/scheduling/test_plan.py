@@ -62,6 +62,8 @@ def test_xlas_own_program_is_a_plan_too(tmp_path):
     assert result.plan.apply(jnp.sin, X, devices=[device])(np.asarray(X)).devices() == {device}
     with pytest.raises(ValueError, match="device 0 is missing"):
         result.plan.apply(jnp.sin, X, devices=[])
+    with pytest.raises(ValueError, match=r"devices\[0\] is 'cpu': expected a device of JAX"):
+        result.plan.apply(jnp.sin, X, devices=["cpu"])
     with pytest.raises(ValueError, match="the plan is for the kernels of abacus"):
         replace(result.plan, platform="abacus").apply(jnp.sin, X)
 
