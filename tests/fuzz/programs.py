@@ -163,6 +163,7 @@ def _leaf(rng: Random) -> Any:
         return key if rng.random() < 0.6 else jax.random.split(key, rng.choice([2, (2, 2), 0]))
     if way < 0.31:
         return rng.choice([jnp.asarray(2.0), jnp.asarray(3), lax.broadcast(2.0, (3,))])  # weak
+    # float8_e4m3fn has no infinity: JAX's softmax of it is NaN, or not, as XLA simplifies it.
     dtypes = ["float32"] * 8 + ["bfloat16", "bfloat16", "int32", "int32"]
     dtypes += [
         "uint8",

@@ -78,13 +78,13 @@ def show(result: gopt.Result, rng: Random) -> None:
 
 def schedule(reference: Reference, rng: Random, path: Path) -> None:
     program = reference.program
-    search = rng.choice(["best", "heft", "brkga"])
     result = gopt.schedule(
         program.fn,
         *program.given,
-        search=search,
+        search=rng.choice(["best", "heft", "brkga"]),
         evaluations=rng.choice([1, 8]),
-        confirm=1,
+        confirm=rng.choice([0, 1, 2]),
+        max_trips=rng.choice([0, 0, 3]),
         **program.options,
     )
     check_candidates(result, reference, rng, path)
