@@ -148,8 +148,8 @@ def fuse(
         donates is donated, too.
       rates: device rates that order the ops before anything is measured.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
-      seconds: time after which the search ends with the best configuration so far, s; by default
-        only Ctrl-C ends it early. What it found is still measured.
+      seconds: time from the call on after which the search ends with the best configuration so far,
+        s; by default only Ctrl-C ends it early. What it found is still compiled and timed.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:

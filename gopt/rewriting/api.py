@@ -87,9 +87,9 @@ def rewrite(
       cost: cost of an op, s; by default a roofline of a CPU, see `gopt.rewriting.cost.costs`.
       rules: equalities to rewrite by; by default `gopt.rewriting.RULES`.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
-      seconds: time after which the search ends with the best program so far, s; by default only
-        Ctrl-C ends it early. What it found is still measured. A search that is a callable is not
-        cut.
+      seconds: time from the call on after which the search ends with the best program so far, s; by
+        default only Ctrl-C ends it early. What it found is still compiled and timed. A search that
+        is a callable is not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:

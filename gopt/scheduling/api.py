@@ -197,9 +197,9 @@ def schedule(
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
-      seconds: time after which searches end with the best schedule so far, s; by default only
-        Ctrl-C ends them early. What they found is still compiled. A search that is a callable is
-        not cut.
+      seconds: time from the call on after which searches end with the best schedule so far, s; by
+        default only Ctrl-C ends them early. Compilation counts, too, but is not cut: what was found
+        is still compiled. A search that is a callable is not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:

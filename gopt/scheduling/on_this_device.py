@@ -192,11 +192,12 @@ def _orders(
     half = max(evaluations // 2, 1)
     names = ["searched", *HEURISTICS]
     result = dict(zip(names, _searched(kernels, graph, half, seed, shows), strict=True))
-    chained, *_ = _searched(kernels, joined, half, seed, shows)
-    order = [k for chain in chained.equations for k in part_of[id(chain)]]
-    result["searched in chains"] = replace(
-        program, equations=tuple(program.equations[k] for k in order)
-    )
+    if not shows.is_over:
+        chained, *_ = _searched(kernels, joined, half, seed, shows)
+        order = [k for chain in chained.equations for k in part_of[id(chain)]]
+        result["searched in chains"] = replace(
+            program, equations=tuple(program.equations[k] for k in order)
+        )
     different: dict[tuple[int, ...], str] = {}
     for name, other in result.items():
         different.setdefault(tuple(map(id, other.equations)), name)
