@@ -178,8 +178,8 @@ def _search_of(
     if not isinstance(search, str):
         return search
     if search == "tensat":
-        from gopt.rewriting.search.egraph import bindings
         from gopt.rewriting.search.saturation import saturation
+        from gopt.rewriting.search.saturation.egraph import bindings
 
         check_installed(bindings)
         return partial(saturation, progress=shows)

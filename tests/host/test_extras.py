@@ -46,7 +46,7 @@ from gopt.graph.graph import Op, from_ops
 from gopt.cost.hardware import unit_rate_devices
 from gopt.heuristics.solvers import cp_sat, metis
 from gopt.rewriting.search.saturation import saturation
-from gopt.rewriting.search.egraph import EGraph
+from gopt.rewriting.search.saturation.egraph import EGraph
 from gopt.rewriting.ir.terms import Terms
 from gopt.sources.onnx import read_onnx
 from gopt.systems import xrlflow

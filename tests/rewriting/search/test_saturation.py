@@ -1,6 +1,10 @@
 """Saturation finds the cheapest of all programs that rules lead to."""
 
 import itertools
+import os
+import signal
+import threading
+import time
 from functools import partial
 
 import jax
@@ -16,9 +20,10 @@ from gopt.rewriting.rules.matching import Matcher
 from gopt.rewriting.rules.patterns import apply, mul, relu
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
-from gopt.rewriting.search.egraph import EGraph
-from gopt.rewriting.search.extraction import choose
-from gopt.rewriting.search.saturation import Limits, saturate, saturation
+from gopt.rewriting.search.saturation import Limits, saturate, saturating, saturation
+from gopt.rewriting.search.saturation.egraph import EGraph
+from gopt.rewriting.search.saturation.extraction import choose
+from gopt.rewriting.search.saturation.interruptible import interruptible
 from gopt.rewriting.search.taso import backtracking
 from tests.reference import rewriting as reference
 from tests.rewriting.search.test_taso import (
@@ -361,6 +366,68 @@ def test_a_limit_is_told_and_the_best_so_far_returned():
     lazy = saturation(*program(sums, *SQUARE)[:2], COST, seconds=0.0)
     assert lazy.cost <= before
     assert "; it is not proven that none of them costs up to 100.0% less" in lazy.stop_reason
+    assert lazy.stop_reason.endswith("; cut after 0 s, so that the result is not reproducible")
+
+
+class Clock:
+    """A clock that goes on by a second whenever it is read."""
+
+    def __init__(self):
+        self.reads = -1
+
+    def monotonic(self):
+        self.reads += 1
+        return float(self.reads)
+
+
+def test_the_best_so_far_is_returned_when_time_runs_out(monkeypatch):
+    """After any number of steps, each a second; with more time, the result is no worse."""
+    case = recurrent, *SQUARE
+    before = reference.cost(*program(*case)[:2], COST)
+    every = saturation(*program(*case)[:2], COST)
+    assert "reproducible" not in every.stop_reason
+    costs = []
+    for seconds in (0, 2, 100, 200, 400, 800, 100_000):
+        monkeypatch.setattr(saturating, "time", Clock())
+        terms, roots, whole = program(*case)
+        found = saturation(terms, roots, COST, seconds=seconds)
+        costs.append(found.cost)
+        assert found.cost == pytest.approx(reference.cost(terms, found.roots, COST), rel=1e-9)
+        is_cut = found.stop_reason.endswith(
+            f"; cut after {seconds} s, so that the result is not reproducible"
+        )
+        assert is_cut == (seconds < 10_000)
+        ours = RewrittenProgram(terms, found.roots, whole, (0,))(*SQUARE)
+        np.testing.assert_allclose(ours, recurrent(*SQUARE), rtol=1e-4, atol=1e-4)
+    assert costs[0] == costs[1] == pytest.approx(before)
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == every.cost
+    assert len(set(costs)) > 2  # programs of a saturation that was cut are between
+
+
+def test_a_solver_without_time_returns_the_better_of_a_greedy_choice_and_the_program():
+    """Sharing 0 costs 5; a greedy choice counts it twice, and 3 + 4 is less than 2 * 5."""
+    choices = {0: {0: ()}, 1: {1: (0,), 11: ()}, 2: {2: (0,), 12: ()}, 3: {3: (1, 2)}}
+    costs = {0: 5.0, 1: 0.0, 2: 0.0, 11: 3.0, 12: 4.0, 3: 1.0}
+    shared = {0: 0, 1: 1, 2: 2, 3: 3}
+    assert choose(choices, {3}, costs, 0.0) == (shared, 1.0)
+    assert choose(choices, {3}, costs)[0] == shared
+    costs[0] = 8.0
+    assert choose(choices, {3}, costs, 0.0) == ({1: 11, 2: 12, 3: 3}, 1.0)
+    costs[11] = costs[12] = np.inf
+    assert choose(choices, {3}, costs, 0.0) == (shared, 1.0)
+
+
+def test_an_interrupt_ends_a_call_at_once_and_errors_are_passed_on():
+    begin = time.monotonic()
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(partial(time.sleep, 5))
+    assert time.monotonic() - begin < 2
+    assert interruptible(lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        interruptible(lambda: 1 / 0)
 
 
 def test_terms_of_other_programs_count_as_new_where_they_are_made():
@@ -371,11 +438,14 @@ def test_terms_of_other_programs_count_as_new_where_they_are_made():
     assert saturation(terms, roots, COST, max_terms=most) == first
 
 
-@pytest.mark.parametrize("name", ["rounds", "max_subset", "max_applications", "max_terms"])
-def test_negative_limits_raise(name):
+@pytest.mark.parametrize("name", Limits._fields)
+@pytest.mark.parametrize("limit", [-1, np.nan])
+def test_negative_limits_raise(name, limit):
     terms, roots, _ = program(three, *THREE)
-    with pytest.raises(ValueError, match=f"{name} is -1"):
-        saturate(terms, roots, RULES, Limits(**{name: -1}))
+    with pytest.raises(ValueError, match=f"{name} is {limit}: expected 0 at least"):
+        saturate(terms, roots, RULES, Limits(**{name: limit}))
+    with pytest.raises(ValueError, match=f"{name} is {limit}: expected 0 at least"):
+        saturation(terms, roots, COST, **{name: limit})
 
 
 def test_rewriting_searches_by_it():

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def interruptible(call: Callable[[], T]) -> T:
-    """Return the result of a call that releases the interpreter, such as a solver.
+    """Return the result of a call that releases the interpreter, such as a solver's.
 
     Python handles Ctrl-C between its own instructions only, so a solver would run to its end. Here
     it does so in another thread, and the caller is interrupted at once.

@@ -29,6 +29,8 @@ class Need(NamedTuple):
       other: pattern, or variable.
       is_symmetric: whether the patterns differ in the names of variables only.
       has_constant: whether one of them is a variable whose value must be known.
+      is_whole: whether the rule reads the sum inside of another operator, so that the patterns must
+        match all parts of a sum.
       shared: names of the bindings that both patterns make, sorted.
     """
 
@@ -37,6 +39,7 @@ class Need(NamedTuple):
     other: Any
     is_symmetric: bool
     has_constant: bool
+    is_whole: bool
     shared: tuple[str, ...]
 
     @property
@@ -70,7 +73,7 @@ def is_order(rule: Rule) -> bool:
 def needs_of(rules: Sequence[Rule], operator: str) -> list[Need]:
     """Return the needs that rules have of sums or products, each once.
 
-    A pair of variables of any value does not count: each sum has one.
+    Two variables of any value do not count: each sum has them.
 
     Args:
       rules: rules; those that only change an order have no needs.
@@ -89,7 +92,10 @@ def needs_of(rules: Sequence[Rule], operator: str) -> list[Need]:
                 if isinstance(one, Apply) or has_constant:
                     symmetric = isinstance(other, Apply) and bool(_renaming(one, other, rule))
                     shared = sorted(_bindings(one, rule) & _bindings(other, rule))
-                    found.append(Need(rule, one, other, symmetric, has_constant, tuple(shared)))
+                    is_whole = part is not pattern
+                    found.append(
+                        Need(rule, one, other, symmetric, has_constant, is_whole, tuple(shared))
+                    )
     return found
 
 

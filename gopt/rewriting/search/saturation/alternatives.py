@@ -75,7 +75,7 @@ class Alternatives:
         return one != other and _RESULTS not in homes and self._larger(*homes) != _RESULTS
 
     def _larger(self, one: int, other: int) -> int:
-        """Return the one of two terms that the other one always leads to, if there is one."""
+        """Return the one of two terms of the program that the other always leads to, if any."""
         meeting = self._meeting(one, other)
         return meeting if meeting in (one, other) else _RESULTS
 

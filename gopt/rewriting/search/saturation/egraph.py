@@ -26,7 +26,15 @@ from gopt.rewriting.rules.patterns import (
     parts,
 )
 from gopt.rewriting.rules.rule import Rule
-from gopt.rewriting.search.queries import HEAD, VIEWS, MayPair, Side, pairs, query, view_query
+from gopt.rewriting.search.saturation.queries import (
+    HEAD,
+    VIEWS,
+    MayPair,
+    Side,
+    pairs,
+    query,
+    view_query,
+)
 
 bindings = optional("egglog.bindings", "rewriting", "saturation")
 

@@ -1,11 +1,4 @@
-"""Equality saturation: apply all rules at once in an e-graph, then extract the cheapest program.
-
-After Yang et al., "Equality Saturation for Tensor Graph Superoptimization", MLSys 2021 (Tensat),
-with other limits. Tensat applies two-pattern rules in some rounds only, and filters out cycles.
-Here they join selected sets of terms (see `gopt.rewriting.search.joining`), sums are made in
-selected orders (see `gopt.rewriting.search.regrouping`), and the integer program excludes cycles.
-Needs the extra `rewriting`.
-"""
+"""Growth of an e-graph by rules, and the search for the cheapest program in it."""
 
 import itertools
 import time
@@ -21,13 +14,13 @@ from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import is_alone, replacements
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.rules.table import RULES
-from gopt.rewriting.search.alternatives import Alternatives
-from gopt.rewriting.search.egraph import EGraph
-from gopt.rewriting.search.extraction import PROVEN, cheapest
-from gopt.rewriting.search.joining import JoinSelection, is_join
-from gopt.rewriting.search.needs import Symmetric, is_order
-from gopt.rewriting.search.regrouping import regroupings
 from gopt.rewriting.search.result import RewriteSearchResult
+from gopt.rewriting.search.saturation.alternatives import Alternatives
+from gopt.rewriting.search.saturation.egraph import EGraph
+from gopt.rewriting.search.saturation.extraction import PROVEN, cheapest
+from gopt.rewriting.search.saturation.joining import JoinSelection, is_join
+from gopt.rewriting.search.saturation.needs import Symmetric, is_order
+from gopt.rewriting.search.saturation.regrouping import regroupings
 
 
 class Limits(NamedTuple):
@@ -36,7 +29,7 @@ class Limits(NamedTuple):
     Attributes:
       rounds: maximum number of rounds; each applies the rules everywhere.
       max_subset: size of the largest subsets of joinable terms that are joined. Whole sets are
-        joined at any size; see `gopt.rewriting.search.joining`.
+        joined at any size; see `gopt.rewriting.search.saturation.joining`.
       max_applications: maximum number of applications of one rule.
       max_terms: number of terms in the e-graph at which saturation ends.
       seconds: time in s after which saturation ends, as soon as one pattern has been found.
@@ -94,7 +87,7 @@ class Saturation:
         self._readers, self._others_read = terms.readers(roots), False
         self._alternatives = Alternatives(terms, roots)
         self._joins = JoinSelection(terms, limits.max_subset, self._alternatives)
-        self._sums = regroupings(terms, self._readers, rules)
+        self._orders = regroupings(terms, self._readers, rules)
         self._symmetric, self._applied = Symmetric(rules, terms, roots), Counter[str]()
         # Of this round: terms that the e-graph lacks, also if other programs have them, and pairs
         # of equal terms.
@@ -114,7 +107,7 @@ class Saturation:
             self.graph.add(equal=self._equal)
             yield
             if self.is_cut:
-                self.stop_reason = f"{self._limits.seconds:g} s were spent"
+                self.stop_reason = f"the rules took {self._limits.seconds:g} s"
             elif is_full:
                 self.stop_reason = f"there are {len(self.graph.numbers)} terms"
             elif not self._equal:
@@ -122,6 +115,18 @@ class Saturation:
             if self.stop_reason:
                 return
         self.stop_reason = f"there were {self._limits.rounds} rounds"
+
+    def are_equal(self, one: int, other: int) -> bool:
+        """Return whether two terms are in one e-class, or are once all sums are in one order.
+
+        Args:
+          one: term, which is added.
+          other: term, which is added.
+        """
+        self.graph.add((one, other))
+        self.graph.add(equal=[pair for each in self._orders for pair in each.sums.read(self.graph)])
+        classes = self.graph.classes()
+        return classes[one] == classes[other]
 
     def _is_full(self) -> bool:
         return len(self.graph.numbers) + len(self._coming) >= self._limits.max_terms
@@ -157,12 +162,12 @@ class Saturation:
                     self._joins.made(each, by)
                 else:
                     self._alternatives.made(by)
-        for sums in self._sums:
-            for old, new in sums.orders(self.graph, self._sums):
+        for orders in self._orders:
+            for old, new in orders.of(self.graph, self._orders, self._is_over):
                 if self._is_over():
                     return
-                if self._may_apply(sums.rule):
-                    self.origin.setdefault(new, sums.rule)
+                if self._may_apply(orders.rule):
+                    self.origin.setdefault(new, orders.rule)
                     self._add(old, new)
                     self._alternatives.regrouped(new)
 
@@ -183,7 +188,7 @@ class Saturation:
             left.append(f"joins of subsets of more than {self._limits.max_subset}")
         if max(self._applied.values(), default=0) > most:
             left.append(f"rules that were applied {most} times")
-        if self._others_read or any(sums.left_out for sums in self._sums):
+        if self._others_read or any(each.sums.left_out for each in self._orders):
             left.append("sums and products that the program reads elsewhere")
         return f", but for {' and '.join(left)}" if left else ""
 
@@ -223,9 +228,9 @@ def saturation(
 ) -> RewriteSearchResult:
     """Return the cheapest program that saturation finds.
 
-    The reported rewrites are the rules that added the program's new terms, one per term. If time
-    runs out, the best program so far is returned, and the reason why the search ended says so:
-    another run may find another program.
+    The best program so far is looked up after each round, so that no limit loses it. If time runs
+    out, the reason why the search ended says so: the result is then not reproducible. The reported
+    rewrites are the rules that added the program's new terms, one per term.
 
     Args:
       terms: terms to add to.
@@ -242,6 +247,8 @@ def saturation(
     Raises:
       ValueError: a limit is negative.
     """
+    if not seconds >= 0:
+        raise ValueError(f"seconds is {seconds}: expected 0 at least")
     progress = progress or Progress()
     seconds = min(seconds, progress.remaining)
     end = time.monotonic() + seconds
@@ -268,6 +275,6 @@ def saturation(
     if gap > PROVEN:
         stopped += f"; it is not proven that none of them costs up to {gap:.1%} less"
     if growing.is_cut or gap > PROVEN:
-        stopped += f"; the {seconds:g} s ran out, so another run may find another program"
+        stopped += f"; cut after {seconds:g} s, so that the result is not reproducible"
     stopped = progress.cut_note or stopped
     return RewriteSearchResult(best.roots, best.cost, used, len(growing.graph.numbers), stopped)

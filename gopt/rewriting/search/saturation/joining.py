@@ -12,8 +12,8 @@ from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match
 from gopt.rewriting.rules.patterns import Apply, Bindings
 from gopt.rewriting.rules.rule import Rule
-from gopt.rewriting.search.alternatives import Alternatives
-from gopt.rewriting.search.queries import Side
+from gopt.rewriting.search.saturation.alternatives import Alternatives
+from gopt.rewriting.search.saturation.queries import Side
 
 
 def is_join(rule: Rule) -> bool:

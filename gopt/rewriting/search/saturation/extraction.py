@@ -13,8 +13,8 @@ from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from gopt.rewriting.cost.pricing import TermCosts
-from gopt.rewriting.search.egraph import EGraph
-from gopt.rewriting.search.interruptible import interruptible
+from gopt.rewriting.search.saturation.egraph import EGraph
+from gopt.rewriting.search.saturation.interruptible import interruptible
 
 _CHANGE = 1e-12  # s per new term: among programs of equal cost, prefer the original terms
 PROVEN = 1e-6  # relative gap within which a cost counts as proven
