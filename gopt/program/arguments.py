@@ -108,7 +108,7 @@ def to_jaxpr(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[ClosedJaxpr
             raise ValueError(f"{_name(path)} has shape {np.shape(x)}: expected numbers, 0 or more")
     found: list[Objects] = []
 
-    @functools.wraps(fn)  # JAX names the function in its messages
+    @functools.wraps(fn, updated=())  # JAX names the function in its messages
     def watched(*args: Any) -> Any:
         objects = Objects.of(args)
         found.append(objects)
