@@ -12,8 +12,8 @@ import numpy as np
 from flax import struct
 from jax import lax
 
-from tests.fuzz.operations import random_step, repeated
-from tests.fuzz.values import Step, UnsuitableError, Values, random_array
+from tests.fuzz.operations.steps import random_step, repeated
+from tests.fuzz.operations.values import Step, UnsuitableError, Values, random_array
 
 
 class Pair(NamedTuple):

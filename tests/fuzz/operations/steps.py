@@ -4,8 +4,8 @@ import math
 
 import jax
 
-from tests.fuzz import axes, control_flow, elements, patterns
-from tests.fuzz.values import Step, UnsuitableError, Values
+from tests.fuzz.operations import axes, control_flow, elements, patterns
+from tests.fuzz.operations.values import Step, UnsuitableError, Values
 
 NOT_TRACED = (TypeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from tests.fuzz.bodies import kind_of
+from tests.fuzz.operations.bodies import kind_of
 
 
 class UnsuitableError(Exception):

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tests.fuzz.bodies import MAPS, kind_of
-from tests.fuzz.values import Step, Values
+from tests.fuzz.operations.bodies import MAPS, kind_of
+from tests.fuzz.operations.values import Step, Values
 
 
 def unary(values: Values) -> Step:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.fuzz.bodies import kind_of
-from tests.fuzz.values import Step, Values
+from tests.fuzz.operations.bodies import kind_of
+from tests.fuzz.operations.values import Step, Values
 
 
 def reduction(values: Values) -> Step:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.fuzz.bodies import body, small_count
-from tests.fuzz.values import Step, Values
+from tests.fuzz.operations.bodies import body, small_count
+from tests.fuzz.operations.values import Step, Values
 
 
 def loop(values: Values) -> Step:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.fuzz.bodies import MAPS
-from tests.fuzz.values import Step, UnsuitableError, Values
+from tests.fuzz.operations.bodies import MAPS
+from tests.fuzz.operations.values import Step, UnsuitableError, Values
 
 
 def products(values: Values) -> Step:
