@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from numbers import Real
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TextIO
 
@@ -74,8 +75,9 @@ class Progress:
         Raises:
           ValueError: `seconds` is not positive, or `show` is neither a bool nor a function.
         """
-        if seconds is not None and not seconds > 0:
-            raise ValueError(f"seconds is {seconds}: expected a positive number")
+        is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and float(seconds) > 0):
+            raise ValueError(f"seconds is {seconds!r}: expected a positive number")
         if not isinstance(show, bool) and not callable(show):
             raise ValueError(f"progress is {show!r}: expected True, False or a function")
         self.cut = ""

@@ -39,6 +39,7 @@ COUNT = int(os.environ.get("GOPT_FUZZ_PROGRAMS", "10"))
 QUICK = 2
 SEED = int(os.environ.get("GOPT_FUZZ_SEED", "0"))
 LIMIT = 120  # s for one program
+SECONDS = (None, None, None, 1e-9, 0.5)
 REFUSALS = ("the function has no argument, captured array or equation: expected one at least",)
 
 
@@ -85,6 +86,7 @@ def schedule(reference: Reference, rng: Random, path: Path) -> None:
         evaluations=rng.choice([1, 8]),
         confirm=rng.choice([0, 1, 2]),
         max_trips=rng.choice([0, 0, 3]),
+        seconds=rng.choice(SECONDS),
         **program.options,
     )
     check_candidates(result, reference, rng, path)
@@ -101,6 +103,7 @@ def place(reference: Reference, rng: Random, path: Path) -> None:
         objective=rng.choice(["peak_memory", "makespan"]),
         evaluations=8,
         max_trips=max_trips,
+        seconds=rng.choice(SECONDS),
         **program.options,
     )
     show(result, rng)
@@ -121,6 +124,7 @@ def fuse(reference: Reference, rng: Random, path: Path) -> None:
         search=rng.choice(["random", "local_advantage"]),
         evaluations=2,
         repeats=1,
+        seconds=rng.choice(SECONDS),
         **program.options,
     )
     check_candidates(result, reference, rng, path)
@@ -138,6 +142,7 @@ def rewrite(reference: Reference, rng: Random, path: Path) -> None:
         constant_argnums=constant,
         rules=rng.choice([None, None, gopt.rewriting.generated()]),
         repeats=1,
+        seconds=rng.choice(SECONDS),
     )
     check_candidates(result, reference, rng, path)
     for k, candidate in enumerate(result.candidates):

@@ -65,7 +65,7 @@ def test_a_function_is_called_after_each_step():
 
 
 def test_bad_arguments_are_refused():
-    for seconds in (0, -1, float("nan")):
+    for seconds in (0, -1, float("nan"), "1", [1], True):
         with pytest.raises(ValueError, match=r"seconds is .*: expected a positive number"):
             Progress("work", seconds=seconds)
     with pytest.raises(ValueError, match="progress is 'yes': expected True, False or a function"):
