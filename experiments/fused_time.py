@@ -34,7 +34,7 @@ from experiments.harness.tables import milliseconds
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.cost.fusion.rules import RULES
 from gopt.fusion import CPU, KernelTimes, Rates, count_work, fit_rates, fused
-from gopt.fusion.api import parts_of
+from gopt.fusion.configurations import parts_of
 from gopt.graph.tracing import from_program
 from gopt.heuristics.fusion.presets import instruction_fusion
 from gopt.measure.equality import largest_difference, random_arguments

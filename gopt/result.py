@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 
 import jax
 
-from gopt.files import write_whole
+from gopt.host.files import write_whole
 from gopt.measure.timing import Memory, Times, median_ratio
 from gopt.plots.units import format_bytes, format_seconds
 from gopt.program.program import Program
@@ -203,7 +203,7 @@ class Result(Generic[DecisionT, ReportT]):
         if self.after_folded is None or self.after_folded.executable is None:
             raise ValueError("constants are given: expected none, nothing was decided for them")
         check_constants(constants, self.report.constant_argnums)
-        return fold_constants(self.after_folded.executable, constants, nested=nested)
+        return fold_constants(self.after_folded.executable, constants, self.program, nested=nested)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the decision to a JSON file, whole or not at all; weights are not in it.

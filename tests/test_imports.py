@@ -13,27 +13,27 @@ spec.loader.exec_module(draw_imports)
 
 # Folders that a folder may import.
 ALLOWED = {
-    "files": "",
+    "host": "",
     "program": "",
-    "search": "",
+    "search": "host",
     "search_argument": "",
-    "graph": "files program",
+    "graph": "host program",
     "xla": "program graph",
     "cost": "program graph xla",
-    "measure": "program graph xla",
-    "heuristics": "search cost",
+    "measure": "host program graph xla",
+    "heuristics": "host search cost",
     "plots": "cost",
-    "sources": "program graph xla cost",
-    "learning": "files graph cost heuristics",
-    "result": "files program xla measure plots",
-    "workloads": "sources",
-    "rewriting": "program graph xla cost measure plots result search_argument",
-    "systems": "files program search graph cost heuristics learning rewriting",
-    "fusion": "program search search_argument graph xla cost measure heuristics plots result "
-    "systems",
-    "scheduling": "program search search_argument graph xla cost measure heuristics plots result "
-    "systems",
-    "decisions": "result rewriting fusion scheduling",
+    "sources": "host program graph xla cost",
+    "learning": "host graph cost heuristics",
+    "result": "host program xla measure plots",
+    "workloads": "host sources",
+    "rewriting": "host program graph xla cost measure plots result search_argument",
+    "systems": "host program search graph cost heuristics learning plots rewriting",
+    "fusion": "host program search search_argument graph xla cost measure heuristics plots "
+    "result systems",
+    "scheduling": "host program search search_argument graph xla cost measure heuristics plots "
+    "result systems",
+    "decisions": "host result rewriting fusion scheduling",
 }
 
 
@@ -67,4 +67,4 @@ def test_folders_are_small():
     folders = [ROOT / "gopt", *(path for path in (ROOT / "gopt").rglob("*") if path.is_dir())]
     counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) for folder in folders}
     assert max(counts.values()) <= 14, counts
-    assert counts["gopt"] <= 5  # with __init__
+    assert counts["gopt"] <= 6  # with __init__

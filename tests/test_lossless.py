@@ -1,5 +1,7 @@
 """Nothing that a program says is lost by a verb: donations, weak types, small dtypes."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -98,6 +100,31 @@ def test_folded_constants_beside_donated_arguments():
     assert x.is_deleted() and not X.is_deleted()
 
 
+@pytest.mark.parametrize("name", ["XLA", "XLA, folded", "rewritten, folded"])
+def test_donated_constants_outlive_each_call(name):
+    fn = jax.jit(lambda each, x: (each["w"] @ x, each["w"] * 2), donate_argnums=0)
+    result = gopt.rewrite(fn, {"w": X + 0}, X, constant_argnums=0, repeats=1)
+    index = [c.name for c in result.candidates].index(name)
+    constants = {"w": X + 0}
+    run = replace(result, chosen_folded=index).apply(constants={0: constants})
+    for x in (X, X + 1):
+        np.testing.assert_allclose(run(x)[0], X @ x, rtol=1e-4, atol=1e-5)
+    assert not constants["w"].is_deleted()
+
+
+def test_a_call_donates_what_nothing_reads_afterwards():
+    inner = jax.jit(lambda p, x: p * 2 + x, donate_argnums=0)
+    for fn, donated in {
+        (lambda p, x: inner(p, x)): True,
+        (lambda p, x: inner(p, jnp.sin(p))): True,
+        jax.jit(lambda p, x: (p * 2 + x, p), donate_argnums=0): True,
+        (lambda p, x: jnp.cos(p) * inner(p, x)): True,
+        (lambda p, x: inner(p, x) * p): False,
+        (lambda p, x: inner(inner(p, x), p)): False,
+    }.items():
+        assert gopt.trace(fn, X, X).program.donated == (donated, False)
+
+
 def test_donations_of_both_kinds_add_up():
     fn = jax.jit(lambda x, y: (x + 1, y * 2), donate_argnums=0)
     result = gopt.schedule(fn, X, X, donate_argnums=1, evaluations=3)
@@ -116,6 +143,7 @@ def weak(x, s):
         "mixed": x * s,
         "loop": lax.fori_loop(0, 3, lambda _, c: c * 2, s),
         "strong": jnp.asarray(1),
+        "captured": np.arange(2),
         "sum": jnp.sum(x) * 0 + 1,
         "branch": lax.cond(jnp.sum(x) > 0, lambda: 1.0, lambda: 2.0),
         "scan": lax.scan(lambda c, r: (c + 1, r), s, x),
@@ -134,7 +162,9 @@ def test_types_of_results_stay_as_they_are(way, scalar):
     else:
         verb, options = WAYS[way]
         apply = verb(weak, *args, **options).apply()
-    ours, theirs = jax.tree.map(jax.typeof, (apply(*args), jax.jit(weak)(*args)))
+    results = apply(*args)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(results))
+    ours, theirs = jax.tree.map(jax.typeof, (results, jax.jit(weak)(*args)))
     assert ours == theirs
     assert {aval.weak_type for aval in jax.tree.leaves(ours)} == {False, True}
 
@@ -152,3 +182,28 @@ def test_small_dtypes_go_through_stages(dtype):
         placed(*args),
         fn(*args),
     )
+
+
+def test_folded_programs_donate_single_leaves():
+    inner = jax.jit(lambda p, q, w: (p + w @ w, q * 2), donate_argnums=0)
+    fn = lambda each, w: inner(each["p"], each["q"], w)  # noqa: E731
+    result = gopt.rewrite(fn, {"p": X, "q": X}, X, constant_argnums=1, repeats=1)
+    for candidate in result.candidates:
+        assert candidate.memory.aliases == X.nbytes
+    run, each = result["rewritten, folded"].executable, {"p": X + 0, "q": X + 0}
+    np.testing.assert_allclose(run.function(run.fold(X), each)[0], X + X @ X, rtol=1e-4, atol=1e-4)
+    assert each["p"].is_deleted() and not each["q"].is_deleted()
+
+
+def test_arguments_that_only_the_function_keeps_are_no_gain():
+    fn = jax.jit(lambda x, y: jnp.tanh(x) * 2, keep_unused=True, donate_argnums=0)
+    result = gopt.schedule(fn, X + 0, jnp.ones((512, 512)), evaluations=3)
+    assert result.chosen == 0 or "-" not in result.reason
+
+
+def test_positions_to_donate_may_be_an_array():
+    fn = jax.jit(lambda x, y: (x + 1, y + 1))
+    result = gopt.schedule(fn, X, X, donate_argnums=np.array([0, 1]), evaluations=3)
+    assert result.before.memory.aliases == 2 * X.nbytes
+    none = gopt.schedule(fn, X, X, donate_argnums=[], evaluations=3)
+    assert none.before.executable.function is fn

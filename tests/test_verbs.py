@@ -66,6 +66,15 @@ def test_an_unknown_search_is_refused(verb, names, search):
         run(verb, lambda *_: pytest.fail("it was traced"), search=search)
 
 
+@pytest.mark.parametrize("verb", [*VERBS, gopt.trace])
+@pytest.mark.parametrize("value", [-1, 1.5, "2", None, True, 2**63])
+def test_options_that_are_whole_numbers(verb, value):
+    for name in ("evaluations", "repeats", "confirm", "seed", "max_trips"):
+        if name in keywords(verb):
+            with pytest.raises(ValueError, match=f"^{name} is {value!r}: expected "):
+                run(verb, lambda *_: pytest.fail("it was traced"), **{name: value})
+
+
 @pytest.mark.parametrize(
     ("verb", "search", "learned"),
     [

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from gopt.files import write_whole
+from gopt.host.files import write_whole
 
 
 def save_figure(path: Path, figure: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from rich.progress import track
 
 from experiments.harness.command_line import UsageError
-from gopt.files import write_whole
+from gopt.host.files import write_whole
 from gopt.measure.rows import Rows
 from gopt.measure.timing import conditions
 
@@ -72,10 +72,7 @@ class Store:
 
 
 def collect(
-    settings: Any,
-    file: str,
-    rows: Mapping[str, Callable[[], Any]],
-    *others: str,
+    settings: Any, file: str, rows: Mapping[str, Callable[[], Any]], *others: str
 ) -> list[Any]:
     """Return the rows of a table; rows missing from the settings' folder are made first.
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from gopt.files import write_whole
+from gopt.host.files import write_whole
 
 HEAD_WIDTH = 10  # characters in a line of a head, or as many as the cells below it have
 

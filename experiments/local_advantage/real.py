@@ -15,7 +15,7 @@ from experiments.local_advantage.methods import ALIKE, GUIDED, RANDOM, starts
 from experiments.local_advantage.settings import Settings
 from experiments.local_advantage.training import Network
 from gopt.fusion import CPU, KernelTimes, fused
-from gopt.fusion.api import parts_of
+from gopt.fusion.configurations import parts_of
 from gopt.fusion.search import search
 from gopt.graph.tracing import from_program
 from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion

@@ -19,7 +19,7 @@ from rich.progress import track
 
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
-from gopt.files import write_whole
+from gopt.host.files import write_whole
 from gopt.rewriting import RULES, Rule, generate_rules
 from gopt.rewriting.rules.generated import write_rules
 

@@ -66,8 +66,7 @@ EXAMPLES = {
         lambda w, x: (convolve(x, w[0]), convolve(x, w[1])), ((KERNEL,) * 2, IMAGES)
     ),
     "a norm of a convolution is in its kernel": Case(
-        lambda w, x: (convolve(x, w[0]) - w[1]) * w[2] + w[3],
-        ((KERNEL, *(CHANNELS,) * 3), IMAGES),
+        lambda w, x: (convolve(x, w[0]) - w[1]) * w[2] + w[3], ((KERNEL, *(CHANNELS,) * 3), IMAGES)
     ),
     "a convolution of pixels is a product": Case(
         lambda a, x: convolve(x, a), (floats(1, 1, 64, 64), IMAGES)

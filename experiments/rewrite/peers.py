@@ -22,19 +22,21 @@ from typing import Any
 
 import jax
 import numpy as np
-import onnxruntime
-import onnxsim
 
 from experiments.harness import command_line, statistics, store, tables
 from experiments.harness.command_line import at_least, choice
 from experiments.harness.tables import milliseconds, ratio
 from experiments.rewrite.measuring import PLAIN, measured_cost, read_model
 from gopt.fusion import KernelTimes
+from gopt.host.extras import optional
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import cores
 from gopt.rewriting import RewrittenProgram, roofline
 from gopt.rewriting.search.saturation import saturation
 from gopt.workloads.rewriting.onnx_models import NAMES, forward, model, with_weights
+
+onnxruntime = optional("onnxruntime", "peers", "ONNX Runtime")
+onnxsim = optional("onnxsim", "peers", "ONNX Runtime")
 
 BASE = "XLA"
 

@@ -34,9 +34,7 @@ def gopt_evaluation(problem: Problem, cost: str) -> Callable[[Keys], Any]:
     return jax.jit(shard_candidates(population_cost(problem, cost.replace(" ", "_"))))
 
 
-def compiled_evaluation(
-    tables: compiled.Tables, cost: str, queue: str = "buckets"
-) -> Callable[[Keys], Any]:
+def compiled_evaluation(tables: Any, cost: str, queue: str = "buckets") -> Callable[[Keys], Any]:
     """Return the compiled decoder of keys `[P, ...]`, over all cores of the process."""
 
     def evaluate(keys: Keys) -> Any:

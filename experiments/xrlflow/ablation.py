@@ -37,10 +37,7 @@ VARIANTS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "no hints": (None, {"hints": False}),
     "linear sizes": (None, {"sizes": "linear"}),
     "linear sizes, M 512": (None, {"sizes": "linear", "largest": 512.0}),
-    "as published": (
-        None,
-        {"head": "flat", "pooling": "whole", "hints": False, "sizes": "linear"},
-    ),
+    "as published": (None, {"head": "flat", "pooling": "whole", "hints": False, "sizes": "linear"}),
 }
 
 

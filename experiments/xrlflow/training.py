@@ -144,7 +144,7 @@ class Seat:
             env.step(action)
         return env.view.roots, rules
 
-    def _again(self, seconds: Seconds, **changes: Any) -> xrlflow.RewriteEnv:
+    def _again(self, seconds: Seconds, **changes: Any) -> "xrlflow.RewriteEnv":
         """Return another environment of the game."""
         terms, roots, cost = self.game.terms, self.game.roots, self.env.cost
         settings = dataclasses.replace(self.env.settings, **changes)

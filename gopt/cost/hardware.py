@@ -83,7 +83,7 @@ def unit_rate_devices(
     Raises:
       ValueError: `num_devices` is less than 1, or a value is invalid (see `check_hardware`).
     """
-    if num_devices < 1:
+    if not num_devices >= 1:
         raise ValueError(f"num_devices is {num_devices}: expected at least one device")
 
     def each(value: float) -> np.ndarray:

@@ -5,17 +5,14 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool
 
-from gopt.cost.fusion.cost import kernels_of
-from gopt.cost.fusion.problem import FusionProblem
-from gopt.fusion import CPU, KernelTimes, Rates, groups_of, members, own_fusion
+from gopt.fusion import CPU, KernelTimes, Rates
+from gopt.fusion.configurations import configurations, decisions_of
 from gopt.fusion.plan import Fusion, FusionPlan, executable_of, make_plan
 from gopt.fusion.search import (
     LEARNED,
@@ -24,21 +21,20 @@ from gopt.fusion.search import (
     local_advantage_search,
     random_search,
 )
-from gopt.graph.tracing import TracedGraph, from_program
-from gopt.heuristics.fusion.presets import instruction_fusion, priority_fusion
+from gopt.host.progress import Progress, Show
 from gopt.measure.comparison import choose
 from gopt.measure.drawn_values import DrawnArgumentsError, values_apart
 from gopt.measure.equality import random_arguments
 from gopt.measure.timing import memory, time_interleaved
-from gopt.program.arguments import keywords_are_options
+from gopt.program.arguments import check_whole_numbers, keywords_are_options
+from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.equations import may_not_end
-from gopt.program.program import Program, check_one_device, trace_program
+from gopt.program.program import Program, trace_program
 from gopt.result import Candidate, Result, flag_note
 from gopt.search_argument import Weights, check_search, load_policy
-from gopt.xla import Group, simplify
+from gopt.xla import simplify
 from gopt.xla.applied import Executable
-from gopt.xla.ordered import MEMORY_SCHEDULER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,11 +49,13 @@ class FusionReport:
       searched: sum of the kernels' times of the best configuration after each evaluation, s;
         empty if no op can be fused. `[evaluations]`
       failures: error messages of kernels that could not be compiled or timed.
+      cut_note: a sentence if the search was cut short; else empty.
     """
 
     traced: Program
     searched: np.ndarray
     failures: dict[str, str]
+    cut_note: str
 
     verb = "fuse"
     unit = "s"
@@ -70,9 +68,10 @@ class FusionReport:
         return f"{len(result.program.equations)} equations; kernels: {counts or 'as XLA decides'}"
 
     def notes(self, result: Result) -> list[str]:
-        """Return a line if kernels failed."""
+        """Return lines if kernels failed, or the search was cut short."""
         del result
-        return [f"{len(self.failures)} kernels failed, see `failures`"] if self.failures else []
+        failed = f"{len(self.failures)} kernels failed, see `failures`" if self.failures else ""
+        return [note for note in (failed, self.cut_note) if note]
 
     def plan(self, result: Result) -> FusionPlan:
         """Return the decision as a plan."""
@@ -108,6 +107,8 @@ def fuse(
     donate_argnums: int | Sequence[int] = (),
     rates: Rates = CPU,
     drop_effects: DropEffects = None,
+    seconds: float | None = None,
+    progress: Show = True,
 ) -> Result[Fusion, FusionReport]:
     """Return the fastest way to fuse the ops of `fn(*args)` on this CPU, as measured.
 
@@ -147,14 +148,17 @@ def fuse(
         donates is donated, too.
       rates: device rates that order the ops before anything is measured.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
+      seconds: time from the call on after which the search ends with the best configuration so far,
+        s; by default only Ctrl-C ends it early. What it found is still compiled and timed.
+      progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
       A `gopt.Result`. Decisions of candidates are `gopt.fusion.Fusion`s.
 
     Raises:
       ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`) or
-        is spread over devices; the backend is not a CPU; or `times` or `weights` holds something
-        else.
+        is spread over devices; the call is traced; an array was deleted; the backend is not a CPU;
+        or `times` or `weights` holds something else.
       FileNotFoundError: the file `weights` does not exist.
       RuntimeError: this version of JAX has no calls that XLA does not inline.
 
@@ -167,38 +171,43 @@ def fuse(
       y = result.apply()(x)
     """
     check_search(search, weights, SEARCHES, LEARNED)
-    for name, count in {"evaluations": evaluations, "repeats": repeats}.items():
-        if not isinstance(count, Integral) or count < 1:
-            raise ValueError(f"{name} is {count!r}: expected a whole number, 1 at least")
+    check_whole_numbers(1, evaluations=evaluations, repeats=repeats)
+    check_whole_numbers(0, seed=seed)
+    shows = Progress("gopt.fuse", progress, seconds=seconds)
     find = _search_of(search, weights)
     kernels = KernelTimes(Path(times) if times is not None else None)
     fn = drop(fn, drop_effects)
     traced = trace_program(fn, *args, donate_argnums=donate_argnums)
+    check_alone(args, traced)
     check_one_device(args, traced)
+    check_arrays(args, traced)
     given = _given(fn, args, traced)
     program = simplify(traced)
-    found, searched = _searched(program, kernels, find, rates, evaluations, seed)
-    decisions = _decisions(program.equations != traced.equations, found)
-    candidates = []
-    for name, decision in decisions.items():
-        run = executable_of(
-            decision, fn, program if decision.simplified else traced, donate_argnums
-        )
-        needs = memory(run.function.lower(*args).compile())
-        predicted = found[name].seconds if decision.groups is not None else None
-        candidates.append(Candidate(name, decision, predicted, needs, executable=run))
-    candidates = _timed(candidates, traced, given, repeats)
-    choice = choose({c.name: c.times for c in candidates if c.times is not None})
-    chosen = list(decisions).index(choice.name)
-    after = candidates[chosen]
-    reason = choice.reason
-    if after.decision.groups is None and not after.decision.simplified:
-        reason += flag_note(after.decision.options)
-    if after.executable is not None and after.decision.options:
-        nested = _nested(after, after.executable.nested, args)
-        candidates.append(_timed([candidates[0], nested], traced, given, repeats)[1])
-    report = FusionReport(traced, searched, dict(kernels.failures))
-    return Result(program, tuple(candidates), chosen, reason, report)
+    with shows:
+        found, history = configurations(program, kernels, find, rates, evaluations, seed, shows)
+        decisions = decisions_of(program.equations != traced.equations, found)
+        candidates = []
+        shows.stage("programs compiled", len(decisions))
+        for k, (name, decision) in enumerate(decisions.items()):
+            shows.advance(k)
+            run = executable_of(
+                decision, fn, program if decision.simplified else traced, donate_argnums
+            )
+            needs = memory(run.function.lower(*args).compile())
+            predicted = found[name].seconds if decision.groups is not None else None
+            candidates.append(Candidate(name, decision, predicted, needs, executable=run))
+        candidates = _timed(candidates, traced, given, repeats, shows)
+        choice = choose({c.name: c.times for c in candidates if c.times is not None})
+        chosen = list(decisions).index(choice.name)
+        after = candidates[chosen]
+        reason = choice.reason
+        if after.decision.groups is None and not after.decision.simplified:
+            reason += flag_note(after.decision.options)
+        if after.executable is not None and after.decision.options:
+            nested = _nested(after, after.executable.nested, args)
+            candidates.append(_timed([candidates[0], nested], traced, given, repeats, shows)[1])
+        report = FusionReport(traced, history, dict(kernels.failures), shows.cut_note)
+        return Result(program, tuple(candidates), chosen, reason, report)
 
 
 def _search_of(search: str | FusionSearch, weights: Weights | None) -> FusionSearch:
@@ -218,10 +227,13 @@ def _timed(
     program: Program,
     args: tuple[Any, ...],
     repeats: int,
+    shows: Progress,
 ) -> list[Candidate[Fusion]]:
     """Return candidates with their times, in interleaved rounds."""
     functions = {c.name: c.executable.function for c in candidates if c.executable}
-    times = time_interleaved(functions, lambda: program.with_copies(args), repeats=repeats)
+    times = time_interleaved(
+        functions, lambda: program.with_copies(args), repeats=repeats, progress=shows
+    )
     base = times[candidates[0].name]
     return [c._replace(times=times[c.name], base_times=base) for c in candidates]
 
@@ -234,93 +246,6 @@ def _nested(after: Candidate[Fusion], function: Any, args: tuple[Any, ...]) -> C
         memory=memory(function.lower(*args).compile()),
         executable=Executable(function, function, {}),
     )
-
-
-def parts_of(
-    traced: TracedGraph, problem: FusionProblem, fuse: Bool[np.ndarray, " N"]
-) -> tuple[Group, ...]:
-    """Return the kernels of a configuration as groups of equations.
-
-    Args:
-      traced: the program and its graph.
-      problem: of the graph.
-      fuse: bool `[N]`.
-    """
-    found = jax.device_get(_decoded(problem, fuse))
-    return groups_of(traced, problem, members(found, problem))
-
-
-_decoded = jax.jit(kernels_of)
-
-
-class _Found(NamedTuple):
-    """A configuration that a heuristic or the search has found."""
-
-    fuse: np.ndarray  # bool [N]
-    parts: tuple[Group, ...]  # its kernels
-    seconds: float  # the sum of their times
-
-
-def _searched(
-    program: Program,
-    kernels: KernelTimes,
-    find: FusionSearch,
-    rates: Rates,
-    evaluations: int,
-    seed: int,
-) -> tuple[dict[str, _Found], np.ndarray]:
-    """Return configurations by what found them, and the best seconds after each evaluation.
-
-    Both are empty where no op can be fused.
-    """
-    if not program.equations:  # not even a graph, where there are no inputs
-        return {}, np.zeros(0)
-    traced = from_program(program)
-    problem = rates.problem(traced.graph)
-    if not int(problem.num_choices):
-        return {}, np.zeros(0)
-
-    def sum_of_kernels(fuse: np.ndarray) -> float:
-        return kernels.of(program, parts_of(traced, problem, fuse))
-
-    found = {
-        "XLA's kernels, apart": own_fusion(traced, problem),
-        "instruction fusion": instruction_fusion(problem),
-        "priority fusion": priority_fusion(problem),
-    }
-    result = find(
-        jax.random.key(seed),
-        traced.graph,
-        problem,
-        cost=sum_of_kernels,
-        start=min(found.values(), key=sum_of_kernels),
-        evaluations=evaluations,
-    )
-    found["searched"] = result.fuse
-    ways = {
-        name: _Found(fuse, parts_of(traced, problem, fuse), sum_of_kernels(fuse))
-        for name, fuse in found.items()
-    }
-    return ways, result.seconds
-
-
-def _decisions(has_simpler: bool, found: dict[str, _Found]) -> dict[str, Fusion]:
-    """Return XLA's programs, and configurations that differ, by name.
-
-    Args:
-      has_simpler: whether the simplified equations differ from the traced ones.
-      found: configurations by name.
-    """
-    saving = MEMORY_SCHEDULER["cpu"]
-    decisions = {}
-    for name in ("XLA", "XLA, simplified") if has_simpler else ("XLA",):
-        for scheduler, options in (("", {}), (", memory scheduler", saving)):
-            decisions[name + scheduler] = Fusion(name != "XLA", None, None, options)
-    for name, (fuse, parts, _) in found.items():
-        if all(parts != decision.groups for decision in decisions.values()):
-            # With the memory scheduler kernels run one after another, as they were timed.
-            decisions[name] = Fusion(True, fuse, parts, saving)
-    return decisions
 
 
 def _given(fn: Callable[..., Any], args: tuple[Any, ...], program: Program) -> tuple[Any, ...]:

@@ -6,12 +6,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gopt.host.files import read_fields
 from gopt.program.effects import DropEffects, drop
 from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program
 from gopt.xla import Group, simplify
 from gopt.xla.applied import Executable, apply_executable, executable, own_executable
 from gopt.xla.fused import fused
+from gopt.xla.grouping import check_groups
+from gopt.xla.ordered import check_options
+
+_KINDS = {
+    **{"fingerprint": str, "simplified": bool, "groups": (None, [[range(2**31)]])},
+    "options": dict,
+}
 
 
 class Fusion(NamedTuple):
@@ -125,12 +133,9 @@ def read_plan(row: dict[str, Any]) -> FusionPlan:
     """Return a plan from its JSON values.
 
     Raises:
-      ValueError: a field has another type.
+      ValueError: a field is of another type or out of range. The message names it.
     """
-    groups = row["groups"]
-    if groups is not None:
-        groups = tuple(tuple(map(int, group)) for group in groups)
-    plan = FusionPlan(**{**row, "groups": groups})
-    if not isinstance(plan.options, dict) or not isinstance(plan.simplified, bool):
-        raise ValueError(f"options is {plan.options!r}, simplified {plan.simplified!r}")
+    plan = FusionPlan(**read_fields(row, _KINDS))
+    check_groups(plan.groups or ())
+    check_options(plan.options)
     return plan

@@ -1,18 +1,12 @@
 """Save graphs to files and load them."""
 
 import os
-import zipfile
-import zlib
 from typing import Any
 
 import numpy as np
 
-from gopt.files import write_whole
-from gopt.graph.graph import Graph, check
-from gopt.graph.padding import unstack
-
-# Errors that a damaged archive raises when it is read.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
+from gopt.graph.graph import Graph, Op, check, from_ops
+from gopt.host.files import read_arrays, write_whole
 
 
 def save(path: str | os.PathLike[str], graph: Graph) -> None:
@@ -32,21 +26,37 @@ def load(path: str | os.PathLike[str]) -> Graph:
 
     Raises:
       FileNotFoundError: the file does not exist.
-      ValueError: the file is truncated, or `save` did not write it.
+      ValueError: the file is truncated, `save` did not write it, or the graph is not valid.
     """
     try:
-        with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("no archive of arrays")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                if "gopt.Graph" not in archive:
-                    raise ValueError("no graph in it")
-                graph = Graph(*(archive[field] for field in Graph._fields))
-    except FileNotFoundError:
-        raise
-    except (*_DAMAGE, KeyError, ValueError) as error:
+        arrays = read_arrays(path)
+        if arrays.keys() != {"gopt.Graph", *Graph._fields}:
+            raise ValueError("no graph, or of another version")
+        del arrays["gopt.Graph"]
+        graph = Graph(**arrays)
+        _check_types(graph)
+    except ValueError as error:
         raise ValueError(f"{path} is truncated, or not a file that gopt saved: {error}") from error
-    for one in [graph] if np.ndim(graph.num_ops) == 0 else unstack(graph):
+    batch = (
+        [graph] if graph.num_ops.ndim == 0 else (Graph(*row) for row in zip(*graph, strict=True))
+    )
+    for one in batch:
         check(one)
     return graph
+
+
+def _check_types(graph: Graph) -> None:
+    """Check the dtypes of the arrays, and their axes, of which batches have one more."""
+    axes = graph.num_ops.ndim
+    if axes > 1 or graph.num_ops.size == 0:
+        raise ValueError(
+            f"num_ops has shape {graph.num_ops.shape}: expected (), or one row a graph"
+        )
+    for field, have, like in zip(Graph._fields, graph, from_ops([Op()]), strict=True):
+        if have.dtype != like.dtype or have.ndim != like.ndim + axes:
+            raise ValueError(
+                f"{field} has dtype {have.dtype} and shape {have.shape}: expected {like.dtype}, "
+                f"and {like.ndim + axes} axes"
+            )
+        if axes and have.shape[0] != graph.num_ops.size:
+            raise ValueError(f"{field} has {have.shape[0]} graphs: expected {graph.num_ops.size}")

@@ -6,6 +6,7 @@ integers by default, and int32 would overflow.
 """
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -151,7 +152,7 @@ def from_arrays(
     Raises:
       ValueError: a row is invalid. The message names the field and the index (see `check`).
     """
-    if num_ops < 1:
+    if not num_ops >= 1:
         raise ValueError(f"num_ops is {num_ops}: a graph needs at least one op")
     tensor, consumer = np.asarray(tensor, np.int64).ravel(), np.asarray(consumer, np.int64).ravel()
     if tensor.shape != consumer.shape:
@@ -268,7 +269,7 @@ def from_ops(ops: Sequence[Op]) -> Graph:
 def _columns(shape: tuple[int, ...]) -> list[int]:
     if len(shape) > MAX_RANK:
         shape = (
-            int(np.prod(shape[: len(shape) - MAX_RANK + 1])),
+            math.prod(shape[: len(shape) - MAX_RANK + 1]),
             *shape[len(shape) - MAX_RANK + 1 :],
         )
     return [min(int(d), 2**31 - 1) for d in shape] + [-1] * (MAX_RANK - len(shape))
@@ -283,7 +284,10 @@ def check(graph: Graph) -> None:
     """Raise `ValueError` at the first invalid row, naming its field and index."""
     n, t, e = int(graph.num_ops), int(graph.num_tensors), int(graph.num_uses)
     if n < 1:
-        raise ValueError("num_ops is 0: a graph needs at least one op")
+        raise ValueError(f"num_ops is {n}: a graph needs at least one op")
+    for field, real in (("num_tensors", t), ("num_uses", e)):
+        if real < 0:
+            raise ValueError(f"{field} is {real}: expected a number that is not negative")
     axes = dict.fromkeys(Graph._fields[:4], ("kind", n))
     axes |= dict.fromkeys(Graph._fields[4:10], ("producer", t))
     axes |= dict.fromkeys(("tensor", "consumer"), ("tensor", e))
@@ -300,21 +304,34 @@ def check(graph: Graph) -> None:
             value = getattr(graph, field)[index]
             raise ValueError(f"{field}[{index}] is {value}: expected {what}")
 
-    def between(field: str, rows: int, limit: int, what: str) -> np.ndarray:
-        values = np.asarray(getattr(graph, field)[:rows])
+    def between(field: str, limit: int, what: str) -> np.ndarray:
+        values = np.asarray(getattr(graph, field))
         require((values >= 0) & (values < limit), field, f"{what} in 0..{limit - 1}")
         return values
 
-    between("kind", n, len(KINDS), "a kind")
-    producer = between("producer", t, n, "an op")
-    tensor = between("tensor", e, t, "a tensor")
-    consumer = between("consumer", e, n, "an op")
-    for field, rows in (("size", t), ("flops", n), ("bytes", n), ("workspace", n)):
-        values = np.asarray(getattr(graph, field)[:rows])
+    def points(field: str, real: int, first: str, limit: int, what: str) -> np.ndarray:
+        """Check indices: padding rows point at the last row of the array that they index."""
+        values, last = np.asarray(getattr(graph, field)), np.size(getattr(graph, first)) - 1
+        inside = (values >= 0) & (values < limit)
+        require(inside | (np.arange(len(values)) >= real), field, f"{what} in 0..{limit - 1}")
+        require((values == last) | (np.arange(len(values)) < real), field, f"{last}, for padding")
+        return values[:real]
+
+    between("kind", len(KINDS), "a kind")
+    between("dtype", len(DTYPES), "a dtype")
+    producer = points("producer", t, "kind", n, "an op")
+    tensor = points("tensor", e, "producer", t, "a tensor")
+    consumer = points("consumer", e, "kind", n, "an op")
+    for field in ("size", "flops", "bytes", "workspace"):
+        values = np.asarray(getattr(graph, field))
         require(np.isfinite(values) & (values >= 0), field, "a finite number, not negative")
     for field in ("workspace", "size"):
         values = np.asarray(getattr(graph, field))
         require(values == np.floor(values), field, "whole bytes")
+    shape, rank = np.asarray(graph.shape), np.asarray(graph.rank)
+    require(rank >= 0, "rank", "a number of dimensions, not negative")
+    used = np.arange(MAX_RANK) < rank[:, None]
+    require(((shape >= 0) == used).all(1) & (shape >= -1).all(1), "shape", "dimensions, then -1")
     if t > 1:
         ordered = np.concatenate([[True], producer[1:] >= producer[:-1]])
         require(ordered, "producer", "tensors sorted by producer")

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from jax.extend.core import JaxprEqn
 
+_LONGEST = 2**24  # places of a window, or places that it is at
+
 
 def window_products(
     size: int,
@@ -31,10 +33,23 @@ def window_products(
       padding: elements before the input, negative if some are cut off.
       input_dilation: step between two input elements, 1 without holes.
       kernel_dilation: step between two kernel elements, 1 without holes.
+
+    Raises:
+      ValueError: both `kernel` and `out` are more than 2²⁴.
     """
-    position = np.arange(out)[:, None] * stride + np.arange(kernel) * kernel_dilation - padding
-    inside = (position >= 0) & (position <= (size - 1) * input_dilation)
-    return int(np.count_nonzero(inside & (position % input_dilation == 0)))
+    # Of the two axes the shorter one is listed; on the other one the pairs are counted.
+    (listed, step), (counted, other) = sorted([(kernel, kernel_dilation), (out, stride)])
+    if listed > _LONGEST:
+        raise ValueError(f"a window of {kernel} at {out} places: expected {_LONGEST} at most")
+    first = np.arange(listed, dtype=np.int64) * step - padding
+    # The places k in 0..counted - 1 with first + k · other = 0, holes, ..., (size - 1) · holes.
+    common = math.gcd(other, input_dilation)
+    period = input_dilation // common
+    least = np.maximum(0, -(first // other))
+    most = np.minimum(counted - 1, ((size - 1) * input_dilation - first) // other)
+    offset = (-first // common) * pow(other // common, -1, period) % period
+    found = (most - offset) // period - (least - 1 - offset) // period
+    return int(np.where(first % common == 0, np.maximum(found, 0), 0).sum())
 
 
 def _in(eqn: JaxprEqn, index: int = 0) -> Any:

@@ -28,7 +28,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 from gopt.graph import bodies
 from gopt.graph.graph import Graph, Op, Output, from_ops
 from gopt.graph.op_costs import IN_PLACE, bytes_moved, flops, num_bytes
-from gopt.program.arguments import keywords_are_options
+from gopt.program.arguments import check_whole_numbers, keywords_are_options
 from gopt.program.effects import DropEffects, drop
 from gopt.program.equations import Atom, aval_of, body_of
 from gopt.program.program import Program, from_jaxpr, trace_program, unroll
@@ -127,6 +127,7 @@ def trace(
       ValueError: the function has no argument, captured array or equation; or see
         `gopt.program.program.trace_program` and `gopt.program.program.unroll`.
     """
+    check_whole_numbers(0, max_trips=max_trips)
     program = trace_program(drop(fn, drop_effects), *args, donate_argnums=donate_argnums)
     return from_program(unroll(program, max_trips=max_trips) if max_trips else program)
 
@@ -151,6 +152,10 @@ def traced(program: Program, ops: Sequence[Op], equations: Sequence[int]) -> Tra
     Raises:
       ValueError: `ops` is empty.
     """
+    if not ops:
+        raise ValueError(
+            "the function has no argument, captured array or equation: expected one at least"
+        )
     arguments = jax.tree.unflatten(program.in_tree, range(len(program.inputs)))
     names = [f"args{jax.tree_util.keystr(p)}" for p, _ in jax.tree.leaves_with_path(arguments)]
     names += [f"constants[{k}]" for k in range(len(program.constants))]

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gopt.files import write_whole
+from gopt.host.files import write_whole
 
 Tree = Any
 

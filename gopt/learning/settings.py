@@ -3,9 +3,62 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Sequence
-from numbers import Integral
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+# Most layers, and the largest axis, of a network that settings may ask for.
+MAX_LAYERS, MAX_SIZE = 100, 2**16
+
+
+def check_types(kind: type, values: Mapping[str, Any]) -> None:
+    """Check that values from a file have the types of the fields, and numbers are finite.
+
+    Args:
+      kind: class of settings, a dataclass.
+      values: values of its fields, by name.
+
+    Raises:
+      ValueError: a value has another type, or is not finite, or an integer has more than 32 bits.
+    """
+    for name, declared in get_type_hints(kind).items():
+        if name not in values:
+            continue
+        value = values[name]
+        kind = declared
+        many = get_origin(declared) is tuple
+        if many:
+            kind = get_args(declared)[0]
+        elif get_origin(declared) is Literal:
+            kind = str
+        holds, expected = _TYPES[kind]
+        parts = value if many and isinstance(value, tuple) else [value]
+        if many != isinstance(value, tuple) or not all(map(holds, parts)):
+            raise ValueError(
+                f"{name} is {value!r}: expected {'a tuple of ' if many else ''}{expected}"
+            )
+
+
+def _is_finite(value: Any) -> bool:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer above all floats
+        return False
+
+
+def _is_int32(value: Any) -> bool:
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_whole and abs(int(value)) < 2**31
+
+
+_TYPES: dict[Any, tuple[Callable[[Any], bool], str]] = {
+    int: (_is_int32, "a whole number of 32 bits"),
+    float: (_is_finite, "a finite number"),
+    bool: (lambda value: isinstance(value, bool), "True or False"),
+    str: (lambda value: isinstance(value, str), "text"),
+}
 
 
 def check_numbers(
@@ -38,13 +91,14 @@ def check_numbers(
     given = [
         (text.format(bound), bound, holds) for text, bound, holds in bounds if bound is not None
     ]
-    expected = " and ".join(text for text, _, _ in given)
+    expected = " and ".join(text for text, _, _ in given) or "a finite number"
     types = {field.name: field.type for field in dataclasses.fields(settings)}
     for name in names:
         value = getattr(settings, name)
         if types[name] is int and not isinstance(value, Integral):
             raise ValueError(f"{name} is {value}: expected a whole number, {expected}")
-        if not math.isfinite(value) or not all(holds(value, bound) for _, bound, holds in given):
+        is_number = isinstance(value, Real) and math.isfinite(value)
+        if not is_number or not all(holds(value, bound) for _, bound, holds in given):
             raise ValueError(f"{name} is {value}: expected {expected}")
 
 

@@ -13,10 +13,9 @@ A step depends only on its index and the carry. So an interrupted run that is st
 the same result as an uninterrupted one.
 """
 
-import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +25,8 @@ import numpy as np
 import optax
 from flax.training.train_state import TrainState
 
-from gopt.files import write_whole
+from gopt.host.files import write_whole
+from gopt.host.progress import Progress, Show
 from gopt.learning.checkpoints import Checkpoints
 
 __all__ = ["TrainState", "run", "start"]
@@ -73,7 +73,8 @@ def run(
     checkpoint_every: int = 100,
     on_checkpoint: Callable[[int, Carry], None] | None = None,
     validate: Callable[[int, Carry], Metrics] | None = None,
-    label: str | None = None,
+    progress: Show = True,
+    label: str = "training",
     shown: str | None = None,
 ) -> tuple[Carry, list[dict[str, float]]]:
     """Train, and return the carry after the last step and the metrics of every step.
@@ -91,26 +92,28 @@ def run(
       on_checkpoint: called with the number of steps done and the carry, every `checkpoint_every`
         steps and after the last one, with or without a folder.
       validate: maps the number of steps done and the carry to metrics, at each checkpoint.
-      label: name of a progress bar, shown if `rich` is installed.
-      shown: metric whose recent mean is shown beside the bar.
+      progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
+      label: name of the run in its progress.
+      shown: metric whose recent mean is shown, too.
 
     Returns:
       The carry, whose arrays may be NumPy arrays, and a dict of metrics for each step.
 
     Raises:
       ValueError: `checkpoint_every` is less than 1, or the folder holds the checkpoints of another
-        or of a longer run.
+        or of a longer run, or is in use.
     """
-    if checkpoint_every < 1:
+    if not checkpoint_every >= 1:
         raise ValueError(f"checkpoint_every is {checkpoint_every}: expected 1 at least")
     kept = None if folder is None else _Folder(Path(folder), dict(described or {}))
     done, history = 0, list[dict[str, float]]()
     try:
         if kept is not None:
             done, carry, history = kept.restore(carry)
-            if done > steps:
+            if not done <= steps:
                 raise ValueError(f"steps is {steps}: the folder holds a run of {done} steps")
-        with _bar(label, done, steps) as advance:
+        with Progress(label, progress) as shows:
+            shows.stage("steps", steps, done)
             for index in range(done, steps):
                 carry, metrics = step(index, carry)
                 history.append(_means(metrics))
@@ -124,7 +127,7 @@ def run(
                     if kept is not None:
                         kept.save(index + 1, carry, history)
                 recent = [row[shown] for row in history[-RECENT:]] if shown else []
-                advance(f"{label}, {shown} {np.mean(recent):.4f}" if recent else f"{label}")
+                shows.advance(index + 1, f"{shown} {np.mean(recent):.4f}" if recent else "")
     finally:
         if kept is not None:
             kept.checkpoints.close()
@@ -159,25 +162,3 @@ def _write(path: Path, values: Any) -> None:
 def _means(metrics: Metrics) -> dict[str, float]:
     """Return the mean of each metric; arrays are fetched at once."""
     return {name: float(np.mean(value)) for name, value in jax.device_get(dict(metrics)).items()}
-
-
-@contextlib.contextmanager
-def _bar(label: str | None, done: int, steps: int) -> Iterator[Callable[[str], None]]:
-    """Yield a function that advances a bar and describes it; it does nothing without `rich`."""
-    try:
-        if label is None:
-            raise ImportError
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-    except ImportError:
-        yield lambda _: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn()) as progress:
-        task = progress.add_task(label, total=steps, completed=done)
-        yield lambda text: progress.update(task, advance=1, description=text)

@@ -50,6 +50,8 @@ def values_apart(
         ) from None
     except WorkerError as error:
         raise DrawnArgumentsError(f"the function fails on drawn arguments ({error})") from error
+    except RuntimeError as error:
+        raise DrawnArgumentsError(f"it cannot be run apart ({error})") from error
     finally:
         worker.close()
 

@@ -63,7 +63,7 @@ class KernelTimes(StoredTimes):
             raise ValueError(
                 f"the backend is {jax.default_backend()}: kernels are timed on CPUs only"
             )
-        if rounds < 1:
+        if not rounds >= 1:
             raise ValueError(f"rounds is {rounds}: expected 1 at least")
         if not longest > 0:
             raise ValueError(f"longest is {longest}: expected a positive number of seconds")

@@ -12,8 +12,11 @@ _TABLES = (
     "CREATE TABLE rows (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, value)",
 )
 _PATIENCE = 60.0  # s, for another process to finish its write
-# Errors of SQLite for a file that is damaged, or has other tables or columns.
-_DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_BAD_FILES = {
+    sqlite3.SQLITE_NOTADB: "is not a SQLite file",
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_ERROR: "is another SQLite file",  # of other tables or columns
+}
 
 
 class Rows:
@@ -123,8 +126,8 @@ class Rows:
                 yield connection
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-            if code in _DAMAGED:
+            if code in _BAD_FILES:
                 raise ValueError(
-                    f"{self._path} is damaged, or not a SQLite file of {self._content}: {error}"
+                    f"{self._path} {_BAD_FILES[code]}: expected a file of {self._content} ({error})"
                 ) from error
             raise OSError(f"{self._path}: {error}") from error

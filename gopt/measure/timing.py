@@ -4,9 +4,11 @@ import itertools
 import math
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +17,12 @@ import jaxlib
 import numpy as np
 from jaxtyping import Shaped
 
+from gopt.host.progress import Progress
+
 # Fewest rounds with a 95 % interval of the median. All 6 are on one side of it in 2 of 2**6 cases.
 FEWEST_INTERVAL_ROUNDS = 6
 
+_MADE = 2**28  # bytes of all arguments that are made for the calls of a round
 _ROUND = 0.05  # s, shortest total time of the calls of a function in one round
 
 
@@ -138,18 +143,21 @@ def time_interleaved(
     arguments: Callable[[], tuple[Any, ...]] = tuple,
     *,
     repeats: int = 10,
+    progress: Progress | None = None,
 ) -> dict[str, Times]:
     """Time several functions in interleaved rounds.
 
     Each function first runs twice, uncounted: to compile, and to choose its number of calls per
     round. Short functions are called several times per round, because the system counts CPU time in
-    ticks. The calls of one function in a round take about 0.05 s or more.
+    ticks. The calls of one function in a round take about 0.05 s or more, unless the arguments that
+    are made for them have more than 256 MiB.
 
     Args:
       functions: functions to time, by name. Each call waits for the results.
       arguments: function that makes the arguments of each call. Making them is not timed. They are
         made anew because a call may consume them.
       repeats: number of rounds.
+      progress: shows progress.
 
     Returns:
       Times per call of each function, by name.
@@ -158,13 +166,27 @@ def time_interleaved(
       ValueError: `repeats` is less than 1.
     """
     check_repeats(repeats)
+    progress = progress or Progress()
+    progress.stage("rounds of timing", repeats)
+    most = _calls_in_memory(arguments)
     calls = (arguments() for _ in itertools.count())
-    timers = {name: timer(function, calls, shortest=_ROUND) for name, function in functions.items()}
+    timers = {
+        name: timer(function, calls, shortest=_ROUND, most_calls=most)
+        for name, function in functions.items()
+    }
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in functions}
-    for _ in range(repeats):
+    for k in range(repeats):
         for name, measure in timers.items():
             found[name].append(measure())
+        progress.advance(k + 1)
     return {name: Times(*np.array(times).T) for name, times in found.items()}
+
+
+def _calls_in_memory(arguments: Callable[[], tuple[Any, ...]]) -> int:
+    """Return the number of calls whose arguments, made anew for each, fit in memory at once."""
+    pairs = zip(*(jax.tree.leaves(arguments()) for _ in range(2)), strict=True)
+    made = sum(getattr(a, "nbytes", 0) for a, b in pairs if a is not b)
+    return max(1, _MADE // max(made, 1))
 
 
 def timer(
@@ -174,6 +196,7 @@ def timer(
     shortest: float,
     longest: float = math.inf,
     waits_for_each: bool = True,
+    most_calls: int = sys.maxsize,
 ) -> Callable[[], tuple[float, float]]:
     """Compile a function and return another one that times it.
 
@@ -185,6 +208,7 @@ def timer(
       shortest: shortest time of all calls of a round, s.
       longest: time limit of one call, s.
       waits_for_each: whether each call waits for its results, rather than the last call alone.
+      most_calls: largest number of calls of a round.
 
     Returns:
       Function that returns the CPU and wall time per call of one round, s.
@@ -210,13 +234,13 @@ def timer(
     _, once = measure(1)
     if once > longest:
         raise TimeoutError(f"one call takes {once:.1f} s, more than {longest} s")
-    return partial(measure, max(1, math.ceil(shortest / once)))
+    return partial(measure, max(1, min(math.ceil(shortest / once), most_calls)))
 
 
 def check_repeats(repeats: int) -> None:
     """Raise `ValueError` if `repeats` is less than 1. Check early, before expensive work starts."""
-    if repeats < 1:
-        raise ValueError(f"repeats is {repeats}: expected 1 at least")
+    if not isinstance(repeats, Integral) or not repeats >= 1:
+        raise ValueError(f"repeats is {repeats!r}: expected a whole number, 1 at least")
 
 
 def median_ratio(

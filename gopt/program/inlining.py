@@ -83,9 +83,11 @@ class _Builder:
                 outputs = self._iterations(eqn, atoms, names)
             elif eqn.effects:
                 effects = sorted(type(effect).__name__ for effect in eqn.effects)
+                is_debug = all("DebugEffect" in name for name in effects)
+                hint = "; drop_effects='debug' drops debug prints" if is_debug else ""
                 raise ValueError(
                     f"equation {eqn.primitive.name} has side effects ({', '.join(effects)}): "
-                    "a program must be pure; drop_effects='debug' drops debug prints"
+                    f"a program must be pure{hint}"
                 )
             else:
                 outputs = [_fresh(v) for v in eqn.outvars]

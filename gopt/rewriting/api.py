@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from gopt.host.extras import check_installed
+from gopt.host.progress import Progress, Show
 from gopt.measure.comparison import choose
 from gopt.measure.equality import is_telling, largest_difference, tolerance
-from gopt.measure.timing import check_repeats, time_interleaved
-from gopt.program.arguments import keywords_are_options, positions
+from gopt.measure.timing import time_interleaved
+from gopt.program.arguments import check_whole_numbers, keywords_are_options, positions
+from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
-from gopt.program.program import Program, check_one_device, trace_program
+from gopt.program.program import Program, trace_program
 from gopt.result import Candidate, Result
 from gopt.rewriting.cost.costs import OpCost, roofline
 from gopt.rewriting.cost.pricing import TermCosts
@@ -52,6 +55,8 @@ def rewrite(
     cost: OpCost | None = None,
     rules: Sequence[Rule] | None = None,
     drop_effects: DropEffects = None,
+    seconds: float | None = None,
+    progress: Show = True,
 ) -> Result[RewrittenProgram | None, RewriteReport]:
     """Return an equal function that costs less, measured against the function on this machine.
 
@@ -82,6 +87,10 @@ def rewrite(
       cost: cost of an op, s; by default a roofline of a CPU, see `gopt.rewriting.cost.costs`.
       rules: equalities to rewrite by; by default `gopt.rewriting.RULES`.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
+      seconds: time from the call on after which the search ends with the best program so far, s; by
+        default only Ctrl-C ends it early. What it found is still compiled and timed. A search that
+        is a callable is not cut.
+      progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
       A `gopt.Result`. Decisions of candidates are `gopt.rewriting.RewrittenProgram`s, or `None` for
@@ -89,8 +98,8 @@ def rewrite(
 
     Raises:
       ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`) or
-        is spread over devices; an op of it has no finite cost; a rule changes a shape or dtype; or
-        `weights` holds something else.
+        is spread over devices; the call is traced; an array was deleted; an op of it has no finite
+        cost; a rule changes a shape or dtype; or `weights` holds something else.
       FileNotFoundError: the file `weights` does not exist.
 
     Example:
@@ -102,72 +111,83 @@ def rewrite(
       print(result)  # the rules that were applied; times and their ratios to the function's
       y = result.apply(constants={0: weights})(x)
     """
-    check_repeats(repeats)
+    check_whole_numbers(1, repeats=repeats)
+    check_whole_numbers(0, seed=seed)
     check_search(search, weights, SEARCHES, LEARNED)
-    find = _search_of(search, weights, seed)
+    shows = Progress("gopt.rewrite", progress, seconds=seconds)
+    find = _search_of(search, weights, seed, shows)
     constant = positions("constant_argnums", constant_argnums, len(args))
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args)
+    check_alone(args, program)
     check_one_device(args, program)
+    check_arrays(args, program)
     terms, cost = Terms(), cost or roofline()
     roots = terms_of_program(terms, program, known_leaves(program, constant))
     num_terms = len(terms)
     cost_before = TermCosts(terms, cost).program(roots)
     if not math.isfinite(cost_before):
         raise ValueError(f"the function costs {cost_before} s: an op of it has no finite cost")
-    found = find(terms, roots, cost, RULES if rules is None else rules)
+    with shows:
+        found = find(terms, roots, cost, RULES if rules is None else rules)
+        has_constants = bool(constant or program.values)
+        own = RewrittenProgram(terms, roots, program, set(constant))
+        rewritten = RewrittenProgram(terms, found.roots, program, set(constant))
+        functions: dict[str, Callable[..., Any]] = {OWN: fn, WHOLE: rewritten, OWN_FOLDED: own}
+        if not has_constants:
+            functions.pop(OWN_FOLDED)
+        shows.stage("values compared")
+        given, values, note = compare(functions, args, program, seed)
+        expected = values[OWN]
+        changed = [
+            k for k, (old, new) in enumerate(zip(roots, found.roots, strict=True)) if old != new
+        ]
+        made = [k for k, root in enumerate(found.roots) if not _is_given(terms, root)]
 
-    has_constants = bool(constant or program.values)
-    own = RewrittenProgram(terms, roots, program, set(constant))
-    rewritten = RewrittenProgram(terms, found.roots, program, set(constant))
-    functions: dict[str, Callable[..., Any]] = {OWN: fn, WHOLE: rewritten, OWN_FOLDED: own}
-    if not has_constants:
-        functions.pop(OWN_FOLDED)
-    given, values, note = compare(functions, args, program, seed)
-    expected = values[OWN]
-    changed = [k for k, (old, new) in enumerate(zip(roots, found.roots, strict=True)) if old != new]
-    made = [k for k, root in enumerate(found.roots) if not _is_given(terms, root)]
+        last = (expected * 2)[-2:]  # of the drawn arguments, if there are values on them
 
-    last = (expected * 2)[-2:]  # of the drawn arguments, if there are values on them
+        def tells(results: Sequence[int]) -> bool:
+            return is_telling(*([values[k] for k in results] for values in last))
 
-    def tells(results: Sequence[int]) -> bool:
-        return is_telling(*([values[k] for k in results] for values in last))
-
-    report = RewriteReport(
-        rules=found.rewrites,
-        difference=largest_difference(values[WHOLE], expected),
-        folded_difference=largest_difference(values.get(OWN_FOLDED, expected), expected),
-        tolerance=tolerance(expected),
-        is_telling=tells(changed) and (not made or any(tells([k]) for k in made)),
-        costs=(cost_before, found.cost),
-        stop_reason=found.stop_reason,
-        values_note=note,
-        unknown=count_unknown_primitives(terms, roots),
-        constant_argnums=constant,
-        terms=terms,
-        num_terms=num_terms,
-        roots=found.roots,
-    )
-    programs = {OWN: own, WHOLE: rewritten}
-    if has_constants:
-        programs |= {OWN_FOLDED: own, FOLDED: rewritten}
-    candidates = _measured(fn, programs, report, program, given, repeats)
-    return _result(program, candidates, report)
+        report = RewriteReport(
+            rules=found.rewrites,
+            difference=largest_difference(values[WHOLE], expected),
+            folded_difference=largest_difference(values.get(OWN_FOLDED, expected), expected),
+            tolerance=tolerance(expected),
+            is_telling=tells(changed) and (not made or any(tells([k]) for k in made)),
+            costs=(cost_before, found.cost),
+            stop_reason=found.stop_reason,
+            values_note=note,
+            unknown=count_unknown_primitives(terms, roots),
+            constant_argnums=constant,
+            terms=terms,
+            num_terms=num_terms,
+            roots=found.roots,
+        )
+        programs = {OWN: own, WHOLE: rewritten}
+        if has_constants:
+            programs |= {OWN_FOLDED: own, FOLDED: rewritten}
+        candidates = _measured(fn, programs, report, program, given, repeats, shows)
+        return _result(program, candidates, report)
 
 
-def _search_of(search: str | RewriteSearch, weights: Weights | None, seed: int) -> RewriteSearch:
+def _search_of(
+    search: str | RewriteSearch, weights: Weights | None, seed: int, shows: Progress
+) -> RewriteSearch:
     """Return a search as a callable, with its policy loaded; extras are imported here."""
     if not isinstance(search, str):
         return search
     if search == "tensat":
         from gopt.rewriting.search.saturation import saturation
+        from gopt.rewriting.search.saturation.egraph import bindings
 
-        return saturation
+        check_installed(bindings)
+        return partial(saturation, progress=shows)
     if search == "xrlflow":
         # By name, because the learned systems import this package.
         xrlflow = importlib.import_module("gopt.systems.xrlflow")
-        return xrlflow.agent(*load_policy(weights, xrlflow.load), seed=seed)
-    return {"taso": backtracking, "pet": partial_equivalence}[search]
+        return xrlflow.agent(*load_policy(weights, xrlflow.load), seed=seed, progress=shows)
+    return partial({"taso": backtracking, "pet": partial_equivalence}[search], progress=shows)
 
 
 def _measured(
@@ -177,6 +197,7 @@ def _measured(
     program: Program,
     args: tuple[Any, ...],
     repeats: int,
+    shows: Progress,
 ) -> tuple[Candidate[RewrittenProgram | None], ...]:
     """Return the function and its equal programs, each compiled and timed.
 
@@ -187,6 +208,7 @@ def _measured(
       program: the equations of the function.
       args: arrays.
       repeats: rounds.
+      shows: shows progress.
     """
     constants = [args[k] for k in report.constant_argnums]
     others = [arg for k, arg in enumerate(args) if k not in report.constant_argnums]
@@ -194,7 +216,9 @@ def _measured(
     costs |= dict.fromkeys((WHOLE, FOLDED), report.costs[1])
     if len(programs) > 2:  # the model leaves out what depends on constants alone
         costs.pop(OWN), costs.pop(WHOLE)
-    found, calls = [], {}
+    shows.stage("programs compiled", len(programs))
+    found: list[Candidate[RewrittenProgram | None]] = []
+    calls = {}
     for name, written in programs.items():
         run = executable_of(name, fn, written, program)
         folded = run.fold(*constants) if run.fold else ()
@@ -203,10 +227,13 @@ def _measured(
         if run.fold:
             calls[name] = partial(_with_folded, run.function, folded, report.constant_argnums)
         decision = None if name == OWN else written
+        shows.advance(len(found))
         found.append(
             compiled_candidate(name, decision, costs.get(name), run, values, folded=folded)
         )
-    times = time_interleaved(calls, lambda: program.with_copies(args), repeats=repeats)
+    times = time_interleaved(
+        calls, lambda: program.with_copies(args), repeats=repeats, progress=shows
+    )
     return tuple(c._replace(times=times[c.name], base_times=times[OWN]) for c in found)
 
 

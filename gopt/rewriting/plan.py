@@ -5,21 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from gopt.graph.op_costs import num_bytes
+from gopt.host.files import read_fields, read_value
 from gopt.measure.timing import memory
 from gopt.program.effects import DropEffects, drop
 from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program
 from gopt.result import Candidate, check_constants
+from gopt.rewriting.encoding import check_encoded, decode, encode
 from gopt.rewriting.ir.from_program import terms_of_program
-from gopt.rewriting.ir.operators import Literal
+from gopt.rewriting.ir.operators import OPERATORS
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.ir.to_function import RewrittenProgram, TracedProgram
 from gopt.xla.applied import (
     Executable,
+    PartlyDonating,
     apply_executable,
     executable,
     fold_constants,
@@ -28,6 +29,12 @@ from gopt.xla.applied import (
 
 WHOLE, FOLDED = "rewritten", "rewritten, folded"
 OWN, OWN_FOLDED = "XLA", "XLA, folded"
+
+_INDEX = range(2**31)
+_KINDS = {
+    **{"fingerprint": str, "constant_argnums": [_INDEX], "chosen": str, "num_terms": _INDEX},
+    **{"chosen_folded": (None, str), "terms": [list], "roots": [_INDEX]},
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,7 +100,7 @@ class RewritePlan:
         if constants is None:
             return apply_executable(found, name=name, nested=nested)
         check_constants(constants, self.constant_argnums)
-        return fold_constants(found, constants, nested=nested)
+        return fold_constants(found, constants, program, nested=nested)
 
     def _read(self, program: Program) -> tuple[Terms, tuple[int, ...], tuple[int, ...]]:
         """Return the terms, and the results of the function and of the rewritten program."""
@@ -101,17 +108,53 @@ class RewritePlan:
         before = terms_of_program(terms, program, known_leaves(program, self.constant_argnums))
         if len(terms) != self.num_terms:
             raise ValueError(f"fn has {len(terms)} terms: expected {self.num_terms}")
-        number = dict(enumerate(range(self.num_terms)))
-        for k, (operator, attributes, inputs) in enumerate(self.terms, self.num_terms):
-            decoded = {name: _decode(value, terms) for name, value in attributes.items()}
-            number[k] = terms.add(operator, [number[i] for i in inputs], **decoded)
-        return terms, before, tuple(number[root] for root in self.roots)
+        number = list(range(self.num_terms))
+        for k, (operator, attributes, inputs) in enumerate(self.terms):
+            try:
+                decoded = {name: decode(value, terms) for name, value in attributes.items()}
+                number.append(terms.add(operator, [number[i] for i in inputs], **decoded))
+            except Exception as error:  # rules for shapes raise errors of any kind
+                raise ValueError(f"terms[{k}] is no term of {operator}: {error}") from error
+        after = tuple(number[root] for root in self.roots)
+        found, expected = ([terms.shapes[k] for k in roots] for roots in (after, before))
+        if found != expected:
+            raise ValueError(f"roots are {found}: expected the results of fn, {expected}")
+        return terms, before, after
 
 
 def read_plan(row: dict[str, Any]) -> RewritePlan:
-    """Return a plan from its JSON values."""
-    names = ("constant_argnums", "terms", "roots")
-    return RewritePlan(**{**row, **{name: tuple(row[name]) for name in names}})
+    """Return a plan from its JSON values.
+
+    Raises:
+      ValueError: a field is of another type or out of range. The message names it.
+    """
+    fields = read_fields(row, _KINDS)
+    for name, known in (
+        ("chosen", (OWN, WHOLE)),
+        ("chosen_folded", (OWN, OWN_FOLDED, FOLDED, None)),
+    ):
+        if fields[name] not in known:
+            raise ValueError(f"{name} is {fields[name]!r}: expected one of {known}")
+    terms = tuple(
+        _read_term(term, fields["num_terms"] + k, f"terms[{k}]")
+        for k, term in enumerate(fields["terms"])
+    )
+    read_value(row["roots"], [range(fields["num_terms"] + len(terms))], "roots")
+    return RewritePlan(**{**fields, "terms": terms})
+
+
+def _read_term(term: list[Any], number: int, where: str) -> list[Any]:
+    """Return a term of a file, after a check of its types; inputs have smaller numbers."""
+    if len(term) != 3:
+        raise ValueError(f"{where} has {len(term)} parts: expected operator, attributes, inputs")
+    operator = read_value(term[0], str, f"{where}[0]")
+    if operator not in OPERATORS:
+        raise ValueError(f"{where} has operator {operator!r}: expected one of {sorted(OPERATORS)}")
+    attributes = read_value(term[1], dict, f"{where}[1]")
+    for name, value in attributes.items():
+        check_encoded(value, f"{where}.{name}")
+    read_value(term[2], [range(number)], f"{where}[2]")
+    return [operator, attributes, term[2]]
 
 
 def make_plan(
@@ -141,7 +184,7 @@ def make_plan(
     rows = []
     for k in new:
         operator, attributes, inputs = terms[k]
-        encoded = {name: _encode(value, terms, num_terms) for name, value in attributes}
+        encoded = {name: encode(value, terms, num_terms) for name, value in attributes}
         rows.append([operator, encoded, [number[i] for i in inputs]])
     return RewritePlan(
         fingerprint=fingerprint(program),
@@ -175,9 +218,10 @@ def executable_of(
         return own_executable(fn, {}, program)
     if name == WHOLE:
         return executable(written, None, program)
-    others = (k for k in range(len(program.arguments())) if k not in written.constant)
-    donated = [i for i, k in enumerate(others, 1) if k in program.donated_arguments]
-    function = jax.jit(written.run, donate_argnums=donated)
+    known = known_leaves(program, tuple(written.constant))
+    donated = [d for d, is_known in zip(program.donated, known, strict=True) if not is_known]
+    jitted = PartlyDonating(jax.jit, written.run, donated)
+    function = jitted if any(donated) else jax.jit(written.run)
     return Executable(function, function, {}, written.fold)
 
 
@@ -203,45 +247,3 @@ def compiled_candidate(
     needs = memory(found.function.lower(*args).compile())
     size = int(sum(map(num_bytes, jax.tree.leaves(folded))))
     return Candidate(name, decision, predicted, needs, size, executable=found)
-
-
-def _encode(value: Any, terms: Terms, num_terms: int) -> Any:
-    """Return an attribute as JSON values.
-
-    Attributes of other kinds, such as equations, refer to a term of the function that has them.
-    """
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.integer):
-        return int(value)
-    if type(value) is tuple:
-        return {"tuple": [_encode(part, terms, num_terms) for part in value]}
-    if isinstance(value, jax.lax.Precision):
-        return {"precision": value.name}
-    if isinstance(value, Literal):
-        dtype, shape = value.value.dtype, value.value.shape
-        return {"literal": value.value.tobytes().hex(), "dtype": dtype.name, "shape": shape}
-    for k in range(num_terms):
-        for name, other in terms[k].attributes:
-            if type(other) is type(value) and other == value:
-                return {"term": k, "attribute": name}
-    try:
-        return {"dtype": jnp.dtype(value).name}
-    except TypeError as error:
-        raise ValueError(f"the plan has an attribute that cannot be saved: {value!r}") from error
-
-
-def _decode(value: Any, terms: Terms) -> Any:
-    """Return an attribute from its JSON values."""
-    if not isinstance(value, dict):
-        return value
-    if "tuple" in value:
-        return tuple(_decode(part, terms) for part in value["tuple"])
-    if "precision" in value:
-        return jax.lax.Precision[value["precision"]]
-    if "literal" in value:
-        array = np.frombuffer(bytes.fromhex(value["literal"]), jnp.dtype(value["dtype"]))
-        return Literal(array.reshape(value["shape"]).copy())
-    if "term" in value:
-        return terms[value["term"]].attribute(value["attribute"])
-    return jnp.dtype(value["dtype"])

@@ -10,10 +10,12 @@ from gopt.cost.schedule.problem import prepare, to_seconds
 from gopt.graph.kinds import KINDS
 from gopt.graph.padding import pad
 from gopt.heuristics.schedule.encode import keys_in_order
+from gopt.host.progress import Progress, Show
 from gopt.plots.units import format_bytes, format_seconds
-from gopt.program.arguments import keywords_are_options
+from gopt.program.arguments import check_whole_numbers, keywords_are_options
+from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
-from gopt.program.program import Program, check_one_device, trace_program, unroll
+from gopt.program.program import Program, trace_program, unroll
 from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import KernelSchedule, kernels_of, modelled
 from gopt.scheduling.on_this_device import nested, through_xla
@@ -46,6 +48,7 @@ class ScheduleReport:
       max_trips: every `scan` of at most so many iterations was unrolled.
       schedules: schedule of all kernels on device 0 in the order of the program; chosen schedule.
       is_measured: whether candidates were compiled for this machine.
+      cut_note: a sentence if the search was cut short; else empty.
     """
 
     objective: str
@@ -53,6 +56,7 @@ class ScheduleReport:
     max_trips: int
     schedules: tuple[KernelSchedule, KernelSchedule]
     is_measured: bool
+    cut_note: str = ""
 
     verb = "schedule"
     constant_argnums = ()
@@ -112,10 +116,11 @@ class ScheduleReport:
         )
 
     def notes(self, result: Result) -> list[str]:
-        """Return costs by the model, if candidates were not compiled."""
+        """Return costs by the model, if candidates were not compiled, and whether it was cut."""
         del result
+        cut = [self.cut_note] if self.cut_note else []
         if self.is_measured:
-            return []
+            return cut
         before, after = self.schedules
         lines = [
             f"{'':14}{'before':>12}{'after':>12}{'change':>10}",
@@ -130,7 +135,7 @@ class ScheduleReport:
         for name, each in (("before", before), ("after", after)):
             if not each.fits:
                 lines.append(f"{name}: needs more memory than the devices have")
-        return lines
+        return lines + cut
 
 
 @keywords_are_options
@@ -147,6 +152,8 @@ def schedule(
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
     drop_effects: DropEffects = None,
+    seconds: float | None = None,
+    progress: Show = True,
 ) -> Result[KernelSchedule, ScheduleReport]:
     """Return the best schedule found of the kernels of `fn(*args)`.
 
@@ -190,15 +197,19 @@ def schedule(
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
+      seconds: time from the call on after which searches end with the best schedule so far, s; by
+        default only Ctrl-C ends them early. Compilation counts, too, but is not cut: what was found
+        is still compiled. A search that is a callable is not cut.
+      progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
       A `gopt.Result`. Decisions of candidates are `gopt.scheduling.candidate.KernelSchedule`s.
 
     Raises:
       ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`), has
-        neither an argument nor an equation, or runs on several devices; the machine is not valid
-        (see `gopt.prepare`); or `weights` holds something else than a policy for the objective and
-        the number of devices.
+        neither an argument nor an equation, or runs on several devices; the call is traced; the
+        machine is not valid (see `gopt.prepare`); or `weights` holds something else than a policy
+        for the objective and the number of devices.
       FileNotFoundError: the file `weights` does not exist.
 
     Example:
@@ -215,48 +226,61 @@ def schedule(
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if hardware is None and objective != "peak_memory":
         raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
-    if evaluations < 1:
-        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    if confirm < 0:
-        raise ValueError(f"confirm is {confirm}: expected 0 at least")
+    check_whole_numbers(1, evaluations=evaluations)
+    check_whole_numbers(0, confirm=confirm, seed=seed, max_trips=max_trips)
+    shows = Progress("gopt.schedule", progress, seconds=seconds)
     if isinstance(hardware, str):
         if hardware not in PRESETS:
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
         hardware = PRESETS[hardware]()
+    if not isinstance(hardware, Hardware | None):
+        raise ValueError(f"hardware is {hardware!r}: expected a gopt.Hardware or a name")
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
+    check_alone(args, program)
     check_one_device(args, program)
+    check_arrays((), program)  # of arguments, shapes are enough
     program = unroll(program, max_trips=max_trips) if max_trips else program
     if hardware is None:
-        ways = through_xla(
-            fn,
-            args,
-            program,
-            search=search,
-            weights=weights,
+        with shows:
+            ways = through_xla(
+                fn,
+                args,
+                program,
+                search=search,
+                weights=weights,
+                evaluations=evaluations,
+                seed=seed,
+                confirm=confirm,
+                donate_argnums=donate_argnums,
+                shows=shows,
+            )
+            return _least_memory(args, program, list(ways), search_name(search), max_trips, shows)
+    with shows:
+        shows.stage("kernels compiled")
+        kernels = kernels_of(program, merged=True)
+        traced = unshared_graph(kernels.program, kernels.workspace)
+        graph = pad(traced.graph)
+        problem = prepare(graph, hardware)
+        found = find(
+            search,
+            graph,
+            problem,
+            objective=objective,
             evaluations=evaluations,
             seed=seed,
-            confirm=confirm,
-            donate_argnums=donate_argnums,
+            weights=weights,
+            progress=shows,
         )
-        return _least_memory(args, program, list(ways), search_name(search), max_trips)
-    kernels = kernels_of(program, merged=True)
-    traced = unshared_graph(kernels.program, kernels.workspace)
-    graph = pad(traced.graph)
-    problem = prepare(graph, hardware)
-    found = find(
-        search,
-        graph,
-        problem,
-        objective=objective,
-        evaluations=evaluations,
-        seed=seed,
-        weights=weights,
-    )
     before = modelled(kernels, traced, problem, keys_in_order(problem))
     after = modelled(kernels, traced, problem, found)
     report = ScheduleReport(
-        objective, search_name(search), max_trips, (before, after), is_measured=False
+        objective,
+        search_name(search),
+        max_trips,
+        (before, after),
+        is_measured=False,
+        cut_note=shows.cut_note,
     )
     costs = [max(each.peak) if report.unit == "B" else each.makespan for each in (before, after)]
     candidates = (
@@ -277,10 +301,11 @@ def _least_memory(
     candidates: list[Candidate[KernelSchedule]],
     search: str,
     max_trips: int,
+    shows: Progress,
 ) -> Result[KernelSchedule, ScheduleReport]:
     """Return the compiled candidate that needs least memory; the first one of equals."""
     needs = [c.memory for c in candidates if c.memory is not None]  # all are compiled
-    chosen = min(range(len(needs)), key=lambda k: needs[k].total)
+    chosen = min(range(len(needs)), key=lambda k: needs[k].without_arguments)
     before, after = candidates[0], candidates[chosen]
     reason = "nothing needs less"
     if chosen:
@@ -290,7 +315,9 @@ def _least_memory(
     if after.decision.options is None and after.executable is not None and after.executable.options:
         candidates.append(nested(after, args))
     schedules = before.decision, after.decision
-    report = ScheduleReport("peak_memory", search, max_trips, schedules, is_measured=True)
+    report = ScheduleReport(
+        "peak_memory", search, max_trips, schedules, is_measured=True, cut_note=shows.cut_note
+    )
     return Result(program, tuple(candidates), chosen, reason, report)
 
 

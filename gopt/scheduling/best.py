@@ -30,6 +30,7 @@ from gopt.heuristics import op_coordinates
 from gopt.heuristics.schedule.baselines import heuristic_keys, tried
 from gopt.heuristics.schedule.orders.memory_orders import relative_positions
 from gopt.search import annealing
+from gopt.search.loop import Loop, Run, whole
 from gopt.search.result import SearchResult
 from gopt.systems import regal
 
@@ -57,6 +58,7 @@ def search(
     evaluations: int,
     initial: Starts | None = None,
     settings: regal.Settings | None = None,
+    run: Run | None = None,
 ) -> SearchResult:
     """Return the best schedule found for one problem with exactly `evaluations` evaluations.
 
@@ -72,12 +74,14 @@ def search(
       evaluations: budget.
       initial: starting points; by default `starts`.
       settings: settings of the policy whose action is given, if one is.
+      run: how loops run, see `gopt.search.loop`; by default all in one jitted call.
 
     Raises:
       ValueError: the budget is less than one, or the objective is unknown.
     """
     initial = initial or starts(problem, objective)
-    return _improve(
+    improved = _improve if run is None else partial(improve, run=run)
+    return improved(
         key, problem, initial, objective=objective, evaluations=evaluations, settings=settings
     )
 
@@ -95,12 +99,13 @@ def improve(
     objective: str,
     evaluations: int,
     settings: regal.Settings | None = None,
+    run: Run = whole,
 ) -> SearchResult:
     """Return the best schedule found, the given ones included; the rest is as in `search`.
 
     Composes with `jax.jit` and `jax.vmap`.
     """
-    if evaluations < 1:
+    if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     before = tried(problem)
     before += 0 if initial.action is None else regal.schedules_compared(objective)
@@ -108,7 +113,7 @@ def improve(
     problem = jax.tree.map(jnp.asarray, problem)
 
     if initial.action is None:
-        found = _anneal(key, problem, initial.keys, objective=objective, evaluations=evaluations)
+        found = _anneal(run, key, problem, initial.keys, objective, evaluations)
         return found._replace(evaluations=before + found.evaluations)
     result = regal.search_from(
         key,
@@ -118,6 +123,7 @@ def improve(
         evaluations=evaluations,
         settings=settings or regal.Settings(),
         initial=jax.tree.map(lambda leaf: leaf[:evaluations], initial.keys),
+        run=run,
     )
     return SearchResult(result.best, result.cost, result.history, before + result.evaluations)
 
@@ -142,8 +148,10 @@ def proposed(problem: Problem, objective: str) -> regal.Action | None:
     if side is None:
         side = op_coordinates(problem, 2).T
     settings = regal.Settings()
-    found = np.zeros((problem.shape.ops, len(regal.PLACES)))
-    share = np.zeros(problem.shape.ops)  # with padding: one program for all graphs of a bucket
+    found = np.zeros((problem.shape.ops, len(regal.PLACES)), np.float32)
+    share = np.zeros(
+        problem.shape.ops, np.float32
+    )  # with padding: one program for all graphs of a bucket
     share[:n] = np.maximum(read, made) / max(1, size.sum())
     found[:n, :2] = settings.lean * side[:n]
     turn = relative_positions(problem, order)[:n]
@@ -158,39 +166,55 @@ def proposed(problem: Problem, objective: str) -> regal.Action | None:
 
 
 def _anneal(
-    key: jax.Array, problem: Problem, initial: Keys, *, objective: str, evaluations: int
+    run: Run, key: jax.Array, problem: Problem, initial: Keys, objective: str, evaluations: int
 ) -> SearchResult:
-    def anneal(
-        key: jax.Array, cost: annealing.KeysCost, initial: Keys, budget: int
-    ) -> annealing.Result:
-        move = partial(neighbour, problem)
-        one = jax.tree.map(lambda leaf: leaf[0], initial)
-        return annealing.minimize(
-            key, cost, one, evaluations=budget, neighbour=move, initial=initial
-        )
-
     to_build, to_plain = jax.random.split(key)
     origins = _origins(initial)
     least = len(origins.priority) + len(initial.priority) + 1
     history: list[jax.Array] = []
     spent: list[jax.Array] = []
     budget = 0
+    anneal = partial(run, _annealing, objective=objective)
     # On one device there is nothing to leave to a greedy choice, and plain keys are enough.
     if problem.num_devices > 1 and evaluations >= least:
         budget = len(origins.priority) + round((1 - PLAIN) * (evaluations - least))
-        built = anneal(to_build, _built_cost(problem, objective), origins, budget)
-        found, _ = decode_by_list(problem, built.best)
+        built = anneal(to_build, problem, origins, evaluations=budget, is_built=True)
+        found, _ = _decode_by_list(problem, built.best)
         initial = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), initial, found)
         history, spent = [built.history], [built.evaluations]
     initial = jax.tree.map(lambda leaf: leaf[: evaluations - budget], initial)
-    cost = objectives.population_cost(problem, objective)
-    last = anneal(to_plain, cost, initial, evaluations - budget)
+    last = anneal(to_plain, problem, initial, evaluations=evaluations - budget, is_built=False)
+    used = spent[0][-1] if spent else 0
     return SearchResult(
         last.best,
         last.cost,
         lax.cummin(jnp.concatenate([*history, last.history])),
-        jnp.concatenate([*spent, budget + last.evaluations]),
+        jnp.concatenate([*spent, used + last.evaluations]),
     )
+
+
+def _annealing(
+    key: jax.Array,
+    problem: Problem,
+    initial: Keys,
+    *,
+    objective: str,
+    evaluations: int,
+    is_built: bool,
+) -> Loop:
+    """Return annealing over plain keys, or over keys to build from, as a loop."""
+    cost = (_built_cost if is_built else objectives.population_cost)(problem, objective)
+    return annealing.loop(
+        key,
+        cost,
+        jax.tree.map(lambda leaf: leaf[0], initial),
+        evaluations=evaluations,
+        neighbour=partial(neighbour, problem),
+        initial=initial,
+    )
+
+
+_decode_by_list = jax.jit(decode_by_list)
 
 
 def _built_cost(problem: Problem, objective: str) -> annealing.KeysCost:
@@ -219,21 +243,22 @@ def neighbour(problem: Problem, key: jax.Array, keys: Keys) -> Keys:
     d = problem.num_devices
     is_plain = keys.transfer is not None
     to_kind, to_op, to_scale, to_step, to_device, to_pin = jax.random.split(key, 6)
-    op = jax.random.randint(to_op, (), 0, problem.num_ops)
+    op = jax.random.randint(to_op, (), 0, problem.num_ops, jnp.int32)
     # From one place in the order to anywhere.
-    scale = jnp.float32(problem.num_ops) ** -jax.random.uniform(to_scale)
-    step = scale * jax.random.normal(to_step)
+    scale = jnp.float32(problem.num_ops) ** -jax.random.uniform(to_scale, dtype=jnp.float32)
+    step = scale * jax.random.normal(to_step, dtype=jnp.float32)
     priority = keys.priority.at[op].set(annealing.reflect(keys.priority[op] + step))
     moved = [keys._replace(priority=priority)]
     if d > 1:
-        row = jax.nn.one_hot(jax.random.randint(to_device, (), 0, d), d)
-        row = row * (is_plain | (jax.random.uniform(to_pin) >= UNPINNED))
+        device = jax.random.randint(to_device, (), 0, d, jnp.int32)
+        is_pinned = is_plain | (jax.random.uniform(to_pin, dtype=jnp.float32) >= UNPINNED)
+        row = jnp.where(is_pinned, jax.nn.one_hot(device, d, dtype=jnp.float32), 0)
         moved.append(keys._replace(device=keys.device.at[op].set(row)))
     if d > 1 and is_plain:
         # A transfer that there is, most likely: to where one of the readers of its tensor runs.
-        use = jax.random.randint(to_op, (), 0, jnp.maximum(problem.num_uses, 1))
+        use = jax.random.randint(to_op, (), 0, jnp.maximum(problem.num_uses, 1), jnp.int32)
         there = problem.tensor[use], jnp.argmax(keys.device[problem.consumer[use]])
         transfer = keys.transfer.at[there].set(annealing.reflect(keys.transfer[there] + step))
         moved.append(keys._replace(transfer=transfer))
-    kind = jax.random.randint(to_kind, (), 0, len(moved))
+    kind = jax.random.randint(to_kind, (), 0, len(moved), jnp.int32)
     return jax.tree.map(lambda *leaves: lax.select_n(kind, *leaves), *moved)

@@ -13,11 +13,12 @@ from gopt.cost.schedule.xla_memory import packed_bytes
 from gopt.graph.padding import pad
 from gopt.graph.tracing import TracedGraph
 from gopt.heuristics import HEURISTICS, keys_in_order
+from gopt.host.progress import Progress
 from gopt.measure.timing import memory
 from gopt.program.program import Program
 from gopt.result import Candidate
 from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of, modelled
-from gopt.scheduling.searches import ScheduleSearch, find
+from gopt.scheduling.searches import ScheduleSearch, find, slices
 from gopt.search.parallel import on_host
 from gopt.search_argument import Weights, search_name
 from gopt.xla import chains, group, kernel_graph, materialised
@@ -37,6 +38,7 @@ def through_xla(
     seed: int,
     confirm: int,
     donate_argnums: int | Sequence[int],
+    shows: Progress,
 ) -> Iterator[Candidate[KernelSchedule]]:
     """Yield ways to run `fn(*args)` on the default device, compiled; XLA's own programs first.
 
@@ -53,19 +55,25 @@ def through_xla(
       seed: random seed of each search.
       confirm: number of orders to compile besides the program's order and XLA's own.
       donate_argnums: positions of the arguments whose buffers may be reused.
+      shows: shows progress.
     """
+    shows.stage("kernels compiled")
     found: list[tuple[str, KernelSchedule]] = []
     for kernels in _variants(program):
         if kernels.merged:
+            shows.stage("XLA's own programs compiled")
             yield from _own(fn, args, program, donate_argnums, kernels)
         if not kernels.program.equations:
             return
         suffix = "" if kernels.merged else ", duplicates apart"
         first = schedule_of(kernels, kernels.program)
         yield _confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
-        for name, other in _orders(kernels, search, weights, evaluations, seed).items():
+        for name, other in _orders(kernels, search, weights, evaluations, seed, shows).items():
             found.append((f"{name}{suffix}", schedule_of(kernels, other)))
-    for name, schedule in sorted(found, key=lambda each: each[1].peak)[:confirm]:
+    best = sorted(found, key=lambda each: each[1].peak)[:confirm]
+    shows.stage("orders compiled", len(best))
+    for k, (name, schedule) in enumerate(best):
+        shows.advance(k)
         function = jit_ordered(schedule.traced.program)
         yield _confirmed(name, schedule, function, function.lower(*args).compile())
 
@@ -152,6 +160,7 @@ def _orders(
     weights: Weights | None,
     evaluations: int,
     seed: int,
+    shows: Progress,
 ) -> dict[str, Program]:
     """Return the kernels in other orders than the program's.
 
@@ -170,6 +179,7 @@ def _orders(
             evaluations=evaluations,
             seed=seed,
             weights=weights,
+            progress=shows,
         )
         return {search_name(search): modelled(kernels, graph, problem, keys).order}
     parts = chains(program)
@@ -181,12 +191,13 @@ def _orders(
 
     half = max(evaluations // 2, 1)
     names = ["searched", *HEURISTICS]
-    result = dict(zip(names, _searched(kernels, graph, half, seed), strict=True))
-    chained, *_ = _searched(kernels, joined, half, seed)
-    order = [k for chain in chained.equations for k in part_of[id(chain)]]
-    result["searched in chains"] = replace(
-        program, equations=tuple(program.equations[k] for k in order)
-    )
+    result = dict(zip(names, _searched(kernels, graph, half, seed, shows), strict=True))
+    if not shows.is_over:
+        chained, *_ = _searched(kernels, joined, half, seed, shows)
+        order = [k for chain in chained.equations for k in part_of[id(chain)]]
+        result["searched in chains"] = replace(
+            program, equations=tuple(program.equations[k] for k in order)
+        )
     different: dict[tuple[int, ...], str] = {}
     for name, other in result.items():
         different.setdefault(tuple(map(id, other.equations)), name)
@@ -196,7 +207,7 @@ def _orders(
 
 @on_host
 def _searched(
-    kernels: CompiledKernels, graph: TracedGraph, evaluations: int, seed: int
+    kernels: CompiledKernels, graph: TracedGraph, evaluations: int, seed: int, shows: Progress
 ) -> list[Program]:
     """Return a graph's kernels in the order found by search, then in the heuristics' orders."""
     from gopt.scheduling import best  # with networks: `import gopt` stays light
@@ -209,6 +220,7 @@ def _searched(
         objective="peak_memory",
         evaluations=evaluations,
         initial=initial,
+        run=slices(shows, problem, "peak_memory"),
     )
     others = [jax.tree.map(itemgetter(k), initial.keys) for k in range(len(HEURISTICS))]
     return [modelled(kernels, graph, problem, keys).order for keys in (found.best, *others)]

@@ -1,13 +1,13 @@
 """Plans: decisions on the kernels of a function, kept in a file and carried out again."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
+from gopt.host.files import read_fields, read_value
 from gopt.program.effects import DropEffects, drop
 from gopt.program.hashing import check_fingerprint, fingerprint
 from gopt.program.program import Program, trace_program, unroll
@@ -17,7 +17,15 @@ from gopt.scheduling.stages import Transfer
 from gopt.xla import Group, group, merge_duplicates
 from gopt.xla.applied import apply_executable, executable, jit_donating
 from gopt.xla.buffers import unshared_graph
-from gopt.xla.ordered import COMPILER_OPTIONS, check_order, jit_ordered, ordered
+from gopt.xla.grouping import check_groups
+from gopt.xla.ordered import COMPILER_OPTIONS, check_options, check_order, jit_ordered, ordered
+
+_INDEX = range(2**31)
+_KINDS = {
+    **{"fingerprint": str, "platform": str, "max_trips": _INDEX, "merged": bool},
+    **{"groups": [[_INDEX]], "workspace": [float], "device": [_INDEX], "transfers": [[_INDEX]]},
+    **{"peak": [range(2**63)], "options": (None, dict)},
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,6 +144,9 @@ class SchedulePlan:
             raise ValueError(
                 f"device {len(found)} is missing: expected {count} devices; one may be named twice"
             )
+        for k, device in enumerate(found):
+            if not isinstance(device, jax.Device | None):
+                raise ValueError(f"devices[{k}] is {device!r}: expected a device of JAX")
         platform = found[0].platform if found[0] else jax.default_backend()
         if platform != self.platform:
             raise ValueError(f"the plan is for the kernels of {self.platform}, not of {platform}")
@@ -143,49 +154,56 @@ class SchedulePlan:
 
     def kernels(self, program: Program) -> Program:
         """Return the program that was planned as kernels, in the order of the plan."""
-        source = merge_duplicates(program) if self.merged else program
-        for k, part in enumerate(self.groups):
-            if not all(0 <= index < len(source.equations) for index in part):
-                raise ValueError(f"groups[{k}] is {part}: expected equations of the program")
-        return group(source, self.groups)
+        return group(merge_duplicates(program) if self.merged else program, self.groups)
 
 
 def read_plan(row: dict[str, Any]) -> SchedulePlan:
     """Return a plan from its JSON values.
 
     Raises:
-      ValueError: a field is out of range.
+      ValueError: a field is of another type or out of range. The message names it.
     """
+    fields = read_fields(row, _KINDS)
+    for k, sent in enumerate(fields["transfers"]):
+        if len(sent) != len(Transfer._fields):
+            raise ValueError(f"transfers[{k}] is {sent}: expected {', '.join(Transfer._fields)}")
     plan = SchedulePlan(
-        **{
-            **row,
-            "max_trips": int(row["max_trips"]),
-            "groups": tuple(tuple(map(int, part)) for part in row["groups"]),
-            "workspace": tuple(map(float, row["workspace"])),
-            "device": tuple(map(int, row["device"])),
-            "transfers": tuple(Transfer(*map(int, sent)) for sent in row["transfers"]),
-            "peak": tuple(map(int, row["peak"])),
-        }
+        **{**fields, "transfers": tuple(Transfer(*sent) for sent in fields["transfers"])}
     )
     _check(plan)
     return plan
 
 
 def _check(plan: SchedulePlan) -> None:
-    devices = range(len(plan.peak))
+    check_groups(plan.groups)
     if len(plan.workspace) != len(plan.groups):
         raise ValueError(
             f"workspace has {len(plan.workspace)} entries: expected one for each group"
         )
-    if not all(0 <= needed < math.inf for needed in (*plan.workspace, *plan.peak)):
-        raise ValueError("workspace or peak has an entry that is no number of bytes")
-    if not isinstance(plan.options, dict | None) or not isinstance(plan.merged, bool):
-        raise ValueError(f"options is {plan.options!r}, merged {plan.merged!r}")
     if not plan.peak:
         raise ValueError("peak is empty: expected one for each device")
-    for op, on in enumerate(plan.device):
-        if on not in devices:
-            raise ValueError(f"device[{op}] is {on}: expected 0..{len(devices) - 1}")
+    devices, ops = range(len(plan.peak)), range(len(plan.device))
+    read_value([*plan.device], [devices], "device")
+    if plan.options is not None:
+        check_options(plan.options)
+        if len(plan.peak) > 1:
+            raise ValueError("options are given for several devices: expected null")
+    first: dict[tuple[int, ...], int] = {}
+    for k, sent in enumerate(plan.transfers):
+        before = plan.transfers[k - 1].before if k else 0
+        if (
+            sent.op not in ops
+            or not sent.op < sent.before <= len(ops)
+            or sent.device not in devices
+            or sent.device == plan.device[sent.op]
+            or sent.before < before
+        ):
+            raise ValueError(
+                f"transfers[{k}] is {tuple(sent)}: expected the next transfer of an op in "
+                f"0..{len(ops) - 1} that has run, to another device in 0..{len(devices) - 1}"
+            )
+        if first.setdefault(sent[1:], k) < k:
+            raise ValueError(f"transfers[{k}] is transfers[{first[sent[1:]]}] again")
 
 
 def make_plan(candidate: KernelSchedule, program: Program, max_trips: int) -> SchedulePlan:

@@ -14,6 +14,9 @@ from gopt.graph.graph import Graph
 from gopt.heuristics import HEURISTICS
 from gopt.heuristics.schedule import baselines
 from gopt.heuristics.schedule.evolve import evolve
+from gopt.host.progress import Progress
+from gopt.plots.units import format_bytes, format_seconds
+from gopt.search.loop import Run, Slices
 from gopt.search.parallel import on_host
 from gopt.search_argument import Weights, load_policy
 
@@ -41,6 +44,7 @@ def find(
     evaluations: int,
     seed: int,
     weights: Weights | None = None,
+    progress: Progress | None = None,
 ) -> Keys:
     """Return the keys of the schedule that a search finds.
 
@@ -52,42 +56,60 @@ def find(
       evaluations: number of candidates that the search may cost.
       seed: random seed of the search.
       weights: policy for one of `LEARNED`, see `gopt.schedule`.
+      progress: shows progress, and ends a search with a name when its time is over or at Ctrl-C.
 
     Raises:
       ValueError: the policy does not exist.
     """
     if isinstance(search, str) and search in HEURISTICS:
         return HEURISTICS[search](problem)
+    run = slices(progress, problem, objective) if progress else None
     named: dict[str, ScheduleSearch] = {
-        "best": _best,
-        "brkga": _brkga,
-        "regal": partial(_regal, weights=weights),
-        "go": partial(_go, weights=weights),
+        "best": partial(_best, run=run),
+        "brkga": partial(_brkga, run=run),
+        "regal": partial(_regal, weights=weights, run=run),
+        "go": partial(_go, weights=weights, run=run),
     }
-    run = named[search] if isinstance(search, str) else search
+    find = named[search] if isinstance(search, str) else search
     key = jax.random.key(seed)
-    return run(key, graph, problem, objective=objective, evaluations=evaluations)
+    return find(key, graph, problem, objective=objective, evaluations=evaluations)
+
+
+def slices(progress: Progress, problem: Problem, objective: str) -> Slices:
+    """Return slices in which the searches of a problem run.
+
+    Args:
+      progress: shows progress, and knows when the time is over.
+      problem: one problem, on the host.
+      objective: objective to minimise.
+    """
+
+    def text(cost: float) -> str:
+        if objective == "peak_memory":
+            return format_bytes(cost * float(problem.unit))
+        return format_seconds(cost * float(problem.tick))
+
+    return Slices(progress, "steps of the search", text)
 
 
 def _best(
-    key: jax.Array, graph: Graph, problem: Problem, /, *, objective: str, evaluations: int
+    key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
 ) -> Keys:
     from gopt.scheduling import best
 
     del graph
-    return best.search(key, problem, objective=objective, evaluations=evaluations).best
+    return best.search(key, problem, run=run, **budget).best
 
 
 def _brkga(
-    key: jax.Array, graph: Graph, problem: Problem, /, *, objective: str, evaluations: int
+    key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
 ) -> Keys:
     del graph
-    return _evolve(key, problem, objective=objective, evaluations=evaluations)
+    search = _evolve if run is None else partial(evolve, run=run)
+    return search(key, problem, **budget).best
 
 
-@partial(jax.jit, static_argnames=("objective", "evaluations"))
-def _evolve(key: jax.Array, problem: Problem, *, objective: str, evaluations: int) -> Keys:
-    return evolve(key, problem, objective=objective, evaluations=evaluations).best
+_evolve = jax.jit(evolve, static_argnames=("objective", "evaluations"))
 
 
 def _go(
@@ -96,22 +118,16 @@ def _go(
     problem: Problem,
     /,
     *,
-    objective: str,
-    evaluations: int,
     weights: Weights | None,
+    run: Run | None,
+    **budget: Any,
 ) -> Keys:
     from gopt.systems import go
 
     params, settings = load_policy(weights, go.load)
-    return go.search(
-        key,
-        problem,
-        params,
-        inputs=go.inputs(graph, problem, settings=settings),
-        objective=objective,
-        evaluations=evaluations,
-        settings=settings,
-    ).best
+    inputs = go.inputs(graph, problem, settings=settings)
+    search = go.search if run is None else partial(go.search_with, run)
+    return search(key, problem, params, inputs=inputs, settings=settings, **budget).best
 
 
 def _regal(
@@ -120,14 +136,14 @@ def _regal(
     problem: Problem,
     /,
     *,
-    objective: str,
-    evaluations: int,
     weights: Weights | None,
+    run: Run | None,
+    **budget: Any,
 ) -> Keys:
     from gopt.scheduling import best
     from gopt.systems import regal
 
-    devices = problem.num_devices
+    devices, objective = problem.num_devices, budget["objective"]
     if weights is None and devices != 2:
         raise ValueError(
             f"search is 'regal': the policies that ship are for 2 devices, the problem has "
@@ -136,14 +152,8 @@ def _regal(
     params, settings = load_policy(weights, regal.load, objective=objective, devices=devices)
     inputs = regal.inputs(graph, problem, settings=settings, objective=objective)
     action = _action(params, inputs, settings=settings)
-    return best.search(
-        key,
-        problem,
-        objective=objective,
-        evaluations=evaluations,
-        initial=best.Starts(baselines.heuristic_keys(problem), action),
-        settings=settings,
-    ).best
+    initial = best.Starts(baselines.heuristic_keys(problem), action)
+    return best.search(key, problem, initial=initial, settings=settings, run=run, **budget).best
 
 
 @partial(jax.jit, static_argnames="settings")

@@ -12,6 +12,7 @@ from jax.sharding import SingleDeviceSharding
 from gopt.cost.schedule.xla_memory import beside
 from gopt.graph.tracing import TracedGraph
 from gopt.measure.timing import memory
+from gopt.program.arguments import is_traced
 from gopt.program.equations import aval_of, shape_of
 from gopt.program.program import Program
 from gopt.scheduling.stages import (
@@ -141,8 +142,8 @@ class Staged:
         """Return the value of the function, each array on the device that makes it.
 
         Raises:
-          ValueError: an argument is a tracer, or differs from the traced one in structure, shape or
-            dtype, or one that is donated is passed twice or was deleted.
+          ValueError: the call is traced; an argument differs from the traced one in structure,
+            shape or dtype, or one that is donated is passed twice or was deleted.
         """
         _refuse_tracers(args)
         # No other name than that in `held` keeps an array.
@@ -200,14 +201,16 @@ class Staged:
 
 
 def _refuse_tracers(args: tuple[Any, ...]) -> None:
-    """Raise ValueError if an argument is a tracer."""
-    for path, leaf in jax.tree.leaves_with_path(args):
-        if isinstance(leaf, jax.core.Tracer):
-            raise ValueError(
-                f"args{jax.tree_util.keystr(path)} is a tracer: a function in stages on several "
-                "devices is driven from the host, and runs inside no other function; schedule the "
-                "outer function instead"
-            )
+    """Raise ValueError if the call is traced."""
+    if not is_traced(args):
+        return
+    leaves = jax.tree.leaves_with_path(args)
+    paths = [path for path, leaf in leaves if isinstance(leaf, jax.core.Tracer)]
+    name = f"args{jax.tree_util.keystr(paths[0])} is a tracer" if paths else "the call is traced"
+    raise ValueError(
+        f"{name}: a function in stages on several devices is driven from the host, and runs inside "
+        "no other function; schedule the outer function instead"
+    )
 
 
 def _has_sub_bytes(program: Program) -> bool:

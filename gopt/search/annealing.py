@@ -15,10 +15,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
-from gopt.search.population import KeysCost, Tree, assert_one_cost_per_candidate, uniforms
+from gopt.search.loop import Loop, whole
+from gopt.search.population import (
+    KeysCost,
+    Tree,
+    assert_one_cost_per_candidate,
+    is_concrete,
+    uniforms,
+)
 
 Neighbour = Callable[[jax.Array, Tree], Tree]  # random key and one candidate to a neighbour
 
@@ -38,7 +45,7 @@ class Settings:
     last_temperature: float = 0.0005
 
     def __post_init__(self) -> None:
-        if self.chains < 1:
+        if not self.chains >= 1:
             raise ValueError(f"chains is {self.chains}: expected 1 at least")
         if not 0 <= self.last_temperature <= self.first_temperature < float("inf"):
             raise ValueError(
@@ -96,10 +103,10 @@ def shift(key: PRNGKeyArray, keys: Tree) -> Tree:
     """
     leaves, structure = jax.tree.flatten(keys)
     to_leaf, to_gene, to_scale, to_step = jax.random.split(key, 4)
-    chosen = jax.random.randint(to_leaf, (), 0, len(leaves))
-    scale = 10 ** jax.random.uniform(to_scale, minval=-3.0, maxval=0.0)
-    step = scale * jax.random.normal(to_step)
-    place = jax.random.uniform(to_gene)
+    chosen = jax.random.randint(to_leaf, (), 0, len(leaves), jnp.int32)
+    scale = 10 ** jax.random.uniform(to_scale, (), jnp.float32, -3.0, 0.0)
+    step = scale * jax.random.normal(to_step, (), jnp.float32)
+    place = jax.random.uniform(to_gene, (), jnp.float32)
 
     def moved(index: int, leaf: jax.Array) -> jax.Array:
         genes = jnp.ravel(leaf)
@@ -158,10 +165,17 @@ def tell(
       keys: a candidate for each of the first c chains, `[c, ...]`, c at most C.
       cost: their costs, `[c]`.
       temperature: temperature, as a share of a chain's cost.
+
+    Raises:
+      ValueError: a concrete `temperature` is negative.
+      AssertionError: there is not one cost per candidate.
     """
+    if is_concrete(temperature) and not np.all(np.asarray(temperature) >= 0):
+        raise ValueError(f"temperature is {temperature}: expected 0 at least")
     assert_one_cost_per_candidate(keys, cost)
     count = len(cost)
-    chance = jnp.log(jax.random.uniform(key, (count,), minval=jnp.finfo(jnp.float32).tiny))
+    tiny = jnp.finfo(jnp.float32).tiny
+    chance = jnp.log(jax.random.uniform(key, (count,), jnp.float32, tiny))
     worse = cost - state.cost[:count]
     # Equal costs are always accepted: log(1) is at least 0, even at temperature zero.
     moves = worse <= -chance * temperature * jnp.abs(state.cost[:count])
@@ -215,36 +229,77 @@ def minimize(
       ValueError: `evaluations` is less than one, or less than the number of given candidates.
       AssertionError: `cost` does not return one cost per candidate.
     """
+    return whole(
+        loop,
+        key,
+        cost,
+        template,
+        evaluations=evaluations,
+        settings=settings,
+        neighbour=neighbour,
+        initial=initial,
+    )
+
+
+def loop(
+    key: PRNGKeyArray,
+    cost: KeysCost,
+    template: Tree,
+    *,
+    evaluations: int,
+    settings: Settings | None = None,
+    neighbour: Neighbour = shift,
+    initial: Tree | None = None,
+) -> Loop:
+    """Return simulated annealing as a loop; for arguments and errors see `minimize`."""
     settings = settings or Settings()
     to_init, to_run = jax.random.split(key)
     if initial is None:
-        initial = uniforms(to_init, template, max(1, min(settings.chains, evaluations)))
+        if not evaluations >= 1:
+            raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+        initial = uniforms(to_init, template, min(settings.chains, evaluations))
     count = len(jax.tree.leaves(initial)[0])
-    if evaluations < count:
+    if not count:
+        raise ValueError("initial has 0 candidates: expected 1 at least")
+    if not evaluations >= count:
         raise ValueError(f"evaluations is {evaluations}: expected {count} at least")
-    state = init(initial, cost(initial), settings=settings)
     steps, rest = divmod(evaluations - count, settings.chains)
-    cooling = jnp.linspace(0, 1, steps + 1)
+    cooling = jnp.linspace(0, 1, steps + 1, dtype=jnp.float32)
     temperatures = (
         settings.first_temperature
         * (settings.last_temperature / max(settings.first_temperature, 1e-30)) ** cooling
     )
-
-    def step(state: State, inputs: Any, chains: int = settings.chains) -> tuple[State, jax.Array]:
-        key, temperature = inputs
-        to_ask, to_tell = jax.random.split(key)
-        keys = jax.tree.map(lambda leaf: leaf[:chains], ask(to_ask, state, neighbour=neighbour))
-        state = tell(to_tell, state, keys, cost(keys), temperature=temperature)
-        return state, state.best_cost.min()
-
-    start = state.best_cost.min()
     randoms = jax.random.split(to_run, steps + 1)
-    state, history = lax.scan(step, state, (randoms[:steps], temperatures[:steps]))
-    history = jnp.concatenate([start[None], history])
-    spent = count + settings.chains * jnp.arange(steps + 1, dtype=jnp.int32)
-    if rest:
-        state, found = step(state, (randoms[steps], temperatures[steps]), chains=rest)
-        history, spent = jnp.append(history, found), jnp.append(spent, evaluations)
-    best = jnp.argmin(state.best_cost)
-    keys = jax.tree.map(lambda leaf: leaf[best], state.best_keys)
-    return Result(keys, state.best_cost[best], history, spent, state)
+
+    def start() -> tuple[State, jax.Array]:
+        state = init(initial, cost(initial), settings=settings)
+        first = state.best_cost.min()
+        return state, jnp.zeros(steps + 1, first.dtype).at[0].set(first)
+
+    def move(state: State, index: Any, chains: int) -> State:
+        to_ask, to_tell = jax.random.split(randoms[index])
+        keys = jax.tree.map(lambda leaf: leaf[:chains], ask(to_ask, state, neighbour=neighbour))
+        return tell(to_tell, state, keys, cost(keys), temperature=temperatures[index])
+
+    def step(carry: tuple[State, jax.Array], index: Any) -> tuple[State, jax.Array]:
+        state = move(carry[0], index, settings.chains)
+        return state, carry[1].at[index + 1].set(state.best_cost.min())
+
+    def early(carry: tuple[State, jax.Array], done: int) -> Result:
+        state, history = carry
+        spent = count + settings.chains * jnp.arange(done + 1, dtype=jnp.int32)
+        best = jnp.argmin(state.best_cost)
+        keys = jax.tree.map(lambda leaf: leaf[best], state.best_keys)
+        return Result(keys, state.best_cost[best], history[: done + 1], spent, state)
+
+    def finish(carry: tuple[State, jax.Array]) -> Result:
+        if not rest:
+            return early(carry, steps)
+        state = move(carry[0], steps, rest)
+        result = early((state, carry[1]), steps)
+        return result._replace(
+            history=jnp.append(result.history, state.best_cost.min()),
+            evaluations=jnp.append(result.evaluations, evaluations),
+        )
+
+    return Loop(start, step, steps, finish, early, lambda carry: carry[0].best_cost.min())

@@ -11,19 +11,24 @@ optimization", Journal of Heuristics 17 (2011).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import PRNGKeyArray, Shaped
 
-from gopt.search.population import KeysCost, Tree, assert_one_cost_per_candidate, coins, uniforms
+from gopt.search.loop import Loop, whole
+from gopt.search.population import (
+    KeysCost,
+    Tree,
+    assert_one_cost_per_candidate,
+    check_probabilities,
+    coins,
+    uniforms,
+)
+from gopt.search.relaxed import relaxed_first
 
 Proposal = Callable[[Tree], Tree]  # one uniform in [0, 1) per gene, to keys of mutants
-
-RELAXED_SHARE = 0.5  # share of the evaluations spent on a relaxed cost, if one is given
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,10 @@ class Settings:
     mutants: int = 10
 
     def __post_init__(self) -> None:
+        if not self.population >= 2:
+            raise ValueError(
+                f"population is {self.population}: expected 2 at least, an elite and another"
+            )
         if not 0 < self.elites < self.population:
             raise ValueError(f"elites is {self.elites}: expected 1..{self.population - 1}")
         if not 0 <= self.mutants <= self.population - self.elites:
@@ -109,7 +118,7 @@ def init(
         return population
     count = len(jax.tree.leaves(initial)[0])
     if count > settings.population:
-        raise ValueError(f"given has {count} candidates: expected {settings.population} at most")
+        raise ValueError(f"initial has {count} candidates: expected {settings.population} at most")
     return jax.tree.map(lambda drawn, own: drawn.at[:count].set(own), population, initial)
 
 
@@ -130,12 +139,15 @@ def ask(
       proposal: distribution of the genes of mutants.
       bias: probability that a gene comes from the elite parent, rounded to a 256th; one number, or
         a pytree like the keys whose leaves broadcast against one candidate.
+
+    Raises:
+      ValueError: a concrete `bias` is not in 0..1.
     """
     e, p = settings.elites, settings.population
     children = p - e - settings.mutants
     to_elite, to_other, to_coin, to_mutant = jax.random.split(key, 4)
-    elite = jax.random.randint(to_elite, (children,), 0, e)
-    other = jax.random.randint(to_other, (children,), e, p)
+    elite = jax.random.randint(to_elite, (children,), 0, e, jnp.int32)
+    other = jax.random.randint(to_other, (children,), e, p, jnp.int32)
     one = jax.tree.map(lambda leaf: leaf[0], state.keys)
     coin = coins(to_coin, one, children, bias)
     mutants = proposal(uniforms(to_mutant, one, settings.mutants))
@@ -217,69 +229,85 @@ def minimize(
       The best candidate, its cost, the history and the last generation.
 
     Raises:
-      ValueError: `evaluations` is less than one, or less than the number of given candidates.
+      ValueError: `evaluations` is less than one, or less than the number of given candidates; or a
+        concrete `bias` is not in 0..1.
       AssertionError: `cost` does not return one cost per candidate.
     """
-    settings = settings or Settings()
-    p = settings.population
-    count = 0 if initial is None else len(jax.tree.leaves(initial)[0])
-    if evaluations < max(1, count):
-        raise ValueError(f"evaluations is {evaluations}: expected {max(1, count)} at least")
+    costs = {False: cost, True: relaxed}
 
-    run = partial(_run, template=template, settings=settings, proposal=proposal, bias=bias)
-    spent = round(RELAXED_SHARE * evaluations)
-    if relaxed is None or min(spent, evaluations - spent) < 2 * p:
-        return run(key, cost, evaluations=evaluations, initial=initial)
-    to_relax, key = jax.random.split(key)
-    first = run(to_relax, relaxed, evaluations=spent, initial=initial)
-    start = first.last.keys
-    if initial is not None:
-        start = jax.tree.map(
-            lambda own, found: jnp.concatenate([own, found[: p - count]]), initial, start
+    def one(key: jax.Array, *, is_relaxed: bool, evaluations: int, initial: Tree | None) -> Result:
+        return whole(
+            loop,
+            key,
+            costs[is_relaxed],
+            template,
+            evaluations=evaluations,
+            settings=settings,
+            proposal=proposal,
+            bias=bias,
+            initial=initial,
         )
-    last = run(key, cost, evaluations=evaluations - spent, initial=start)
-    unknown = jnp.full(first.history.shape, jnp.inf, first.history.dtype)
-    return last._replace(
-        history=jnp.concatenate([unknown, last.history]),
-        evaluations=jnp.concatenate([first.evaluations, spent + last.evaluations]),
+
+    return relaxed_first(
+        one,
+        key,
+        evaluations=evaluations,
+        population=(settings or Settings()).population,
+        initial=initial,
+        has_relaxed=relaxed is not None,
     )
 
 
-def _run(
-    key: jax.Array,
+def loop(
+    key: PRNGKeyArray,
     cost: KeysCost,
-    *,
     template: Tree,
+    *,
     evaluations: int,
-    settings: Settings,
-    proposal: Proposal,
-    bias: Tree | float,
-    initial: Tree | None,
-) -> Result:
-    """Run BRKGA on one cost; for the arguments see `minimize`."""
+    settings: Settings | None = None,
+    proposal: Proposal = uniform,
+    bias: Tree | float = 0.7,
+    initial: Tree | None = None,
+) -> Loop:
+    """Return a run of BRKGA on one cost as a loop; for arguments and errors see `minimize`."""
+    settings = settings or Settings()
+    check_probabilities(bias, "bias")  # also if the budget makes no offspring
     p, fresh = settings.population, settings.population - settings.elites
     to_init, to_run, to_rest = jax.random.split(key, 3)
-    first = init(to_init, template, settings=settings, proposal=proposal, initial=initial)
-    if evaluations < p:
-        first = jax.tree.map(lambda leaf: leaf[:evaluations], first)
-    state = sort(first, cost(first))
     generations, rest = divmod(max(evaluations - p, 0), fresh)
+    randoms = jax.random.split(to_run, max(generations, 1))
 
-    def step(state: State, key: jax.Array) -> tuple[State, jax.Array]:
+    def start() -> tuple[State, jax.Array]:
+        first = init(to_init, template, settings=settings, proposal=proposal, initial=initial)
+        if evaluations < p:
+            first = jax.tree.map(lambda leaf: leaf[:evaluations], first)
+        state = sort(first, cost(first))
+        history = jnp.zeros(generations + 1, state.cost.dtype)
+        return state, history.at[0].set(state.cost[0])
+
+    def following(state: State, key: jax.Array, count: int) -> State:
         keys = ask(key, state, settings=settings, proposal=proposal, bias=bias)
-        state = tell(state, keys, cost(keys), settings=settings)
-        return state, state.cost[0]
+        keys = jax.tree.map(lambda leaf: leaf[:count], keys)
+        return tell(state, keys, cost(keys), settings=settings)
 
-    history = state.cost[:1]
-    if generations:
-        state, best = lax.scan(step, state, jax.random.split(to_run, generations))
-        history = jnp.concatenate([history, best])
-    spent = min(p, evaluations) + fresh * jnp.arange(generations + 1, dtype=jnp.int32)
-    if rest:
-        keys = ask(to_rest, state, settings=settings, proposal=proposal, bias=bias)
-        keys = jax.tree.map(lambda leaf: leaf[:rest], keys)
-        state = tell(state, keys, cost(keys), settings=settings)
-        history = jnp.append(history, state.cost[0])
-        spent = jnp.append(spent, evaluations)
-    best_keys = jax.tree.map(lambda leaf: leaf[0], state.keys)
-    return Result(best_keys, state.cost[0], history, spent, state)
+    def step(carry: tuple[State, jax.Array], index: Any) -> tuple[State, jax.Array]:
+        state = following(carry[0], randoms[index], fresh)
+        return state, carry[1].at[index + 1].set(state.cost[0])
+
+    def early(carry: tuple[State, jax.Array], done: int) -> Result:
+        state, history = carry
+        spent = min(p, evaluations) + fresh * jnp.arange(done + 1, dtype=jnp.int32)
+        best = jax.tree.map(lambda leaf: leaf[0], state.keys)
+        return Result(best, state.cost[0], history[: done + 1], spent, state)
+
+    def finish(carry: tuple[State, jax.Array]) -> Result:
+        if not rest:
+            return early(carry, generations)
+        state = following(carry[0], to_rest, rest)
+        result = early((state, carry[1]), generations)
+        return result._replace(
+            history=jnp.append(result.history, state.cost[0]),
+            evaluations=jnp.append(result.evaluations, evaluations),
+        )
+
+    return Loop(start, step, generations, finish, early, lambda carry: carry[0].cost[0])

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Int32, PRNGKeyArray
 
-from gopt.search.population import DecisionCost, DecisionResult
+from gopt.search.population import DecisionCost, DecisionResult, is_concrete
 
 
 class State(NamedTuple):
@@ -58,13 +58,16 @@ def visit(
     """
     _check(temperature, values)
     own = state.decisions[node]
-    others = (own + jnp.arange(1, values)) % values
+    others = (own + jnp.arange(1, values, dtype=jnp.int32)) % values
     candidates = jnp.repeat(state.decisions[None], values - 1, 0).at[:, node].set(others)
     costs = jnp.append(cost(candidates), state.cost)
     best = jnp.argmin(costs)
     # Subtract costs first: a float32 has fewer bits than an int32 cost. Subtract the least one, so
     # that an overflow at a low temperature gives -inf, which is never drawn.
-    drawn = jax.random.categorical(key, -(costs - costs[best]) / temperature)
+    worse = costs - costs[best]
+    if jnp.issubdtype(worse.dtype, jnp.integer):
+        worse = worse.astype(jnp.float32)
+    drawn = jax.random.categorical(key, -worse / temperature)
     everything = jnp.concatenate([candidates, state.decisions[None]])
     is_new = costs[best] < state.best_cost
     return State(
@@ -90,6 +93,7 @@ def sweep(
     The nodes are indices of decisions, int32 `[M]`, with padding; `num_nodes` is their number
     without it. The other arguments and the errors are as in `minimize`.
     """
+    nodes = jnp.asarray(nodes)
 
     def step(k: jax.Array, state: State) -> State:
         return visit(
@@ -133,14 +137,14 @@ def minimize(
 
     Raises:
       ValueError: `evaluations` is less than one, `values` is less than two, or a concrete
-        `num_nodes` or `temperature` is not positive.
+        `num_nodes` or `temperature` is out of range.
     """
-    if evaluations < 1:
+    if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    if not isinstance(num_nodes, jax.Array) and num_nodes < 1:
-        raise ValueError(f"num_nodes is {num_nodes}: expected 1 at least")
+    if is_concrete(num_nodes) and not 1 <= num_nodes <= len(nodes):
+        raise ValueError(f"num_nodes is {num_nodes}: expected 1..{len(nodes)}")
     _check(temperature, values)
-    state = init(start, cost)
+    nodes, state = jnp.asarray(nodes), init(start, cost)
 
     def step(state: State, k: jax.Array) -> tuple[State, jax.Array]:
         node = nodes[k % num_nodes]
@@ -151,14 +155,13 @@ def minimize(
 
     first = state.best_cost
     visits, rest = divmod(evaluations - 1, values - 1)
-    state, found = lax.scan(step, state, jnp.arange(visits))
+    state, found = lax.scan(step, state, jnp.arange(visits, dtype=jnp.int32))
     history = jnp.concatenate([first[None], jnp.repeat(found, values - 1)])
     return DecisionResult(state.best, state.best_cost, jnp.pad(history, (0, rest), mode="edge"))
 
 
 def _check(temperature: jax.Array | float, values: int) -> None:
-    if values < 2:
+    if not values >= 2:
         raise ValueError(f"values is {values}: expected 2 at least")
-    # A JAX array may be a tracer.
-    if not isinstance(temperature, jax.Array) and not np.all(np.asarray(temperature) > 0):
+    if is_concrete(temperature) and not np.all(np.asarray(temperature) > 0):
         raise ValueError(f"temperature is {temperature}: expected more than 0")

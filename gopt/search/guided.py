@@ -52,7 +52,7 @@ class Settings:
             raise ValueError(f"rest_share is {self.rest_share}: expected 0 <= rest_share < 1")
         if not self.patience_share >= 0:
             raise ValueError(f"patience_share is {self.patience_share}: expected 0 at least")
-        if self.guide_interval < 1:
+        if not self.guide_interval >= 1:
             raise ValueError(f"guide_interval is {self.guide_interval}: expected 1 at least")
 
 
@@ -144,15 +144,18 @@ def ask(key: PRNGKeyArray, state: State, rank: Ranking, *, settings: Settings) -
     """
     order, choices = rank
     to_move, to_node = jax.random.split(key)
-    is_stuck = state.steps_since_improvement >= settings.patience_share * choices
-    move = jax.random.randint(to_move, (), 0, jnp.where(is_stuck, len(state.draws), 1))
-    is_free = (jnp.arange(len(order)) < choices) & (
+    patience = settings.patience_share * choices.astype(jnp.float32)
+    is_stuck = state.steps_since_improvement.astype(jnp.float32) >= patience
+    most = jnp.where(is_stuck, jnp.int32(len(state.draws)), jnp.int32(1))
+    move = jax.random.randint(to_move, (), 0, most, jnp.int32)
+    is_free = (jnp.arange(len(order), dtype=jnp.int32) < choices) & (
         state.available_from[move, order] <= state.draws[move]
     )
-    free = jnp.cumsum(is_free)
-    few = jnp.maximum((settings.top_share * choices).astype(jnp.int32), 1)
+    free = jnp.cumsum(is_free, dtype=jnp.int32)
+    few = jnp.maximum((settings.top_share * choices.astype(jnp.float32)).astype(jnp.int32), 1)
     few = jnp.minimum(few, free[-1])
-    place = jnp.searchsorted(free, jax.random.randint(to_node, (), 0, few), side="right")
+    drawn = jax.random.randint(to_node, (), 0, few, jnp.int32)
+    place = jnp.searchsorted(free, drawn, side="right")
     return DrawnMove(move, order.at[place].get(mode="fill", fill_value=len(order)))
 
 
@@ -191,7 +194,8 @@ def tell(
     """
     times, keep = state.draws.at[drawn.move].add(1), cost <= state.cost
     # At least one decision is awake.
-    rest = jnp.minimum((settings.rest_share * choices).astype(jnp.int32), choices - 1)
+    rest = (settings.rest_share * choices.astype(jnp.float32)).astype(jnp.int32)
+    rest = jnp.minimum(rest, choices - 1)
     return State(
         jnp.where(keep, decisions, state.decisions),
         jnp.where(keep, cost, state.cost),
@@ -207,7 +211,7 @@ def check_budget(evaluations: int, moves: Sequence[Move]) -> None:
     Raises:
       ValueError: `evaluations` is less than one, or `moves` is empty.
     """
-    if evaluations < 1:
+    if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
     if not moves:
         raise ValueError("moves is empty: expected one at least")
@@ -243,7 +247,7 @@ def minimize(
       ValueError: `evaluations` is less than one, or `moves` is empty.
     """
     check_budget(evaluations, moves)
-    settings = settings or Settings()
+    settings, start = settings or Settings(), jnp.asarray(start)
     state = init(start, cost(start[None])[0], moves=len(moves))
     first = state.cost
 

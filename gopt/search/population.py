@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import PRNGKeyArray
 
@@ -50,20 +51,40 @@ def coins(key: PRNGKeyArray, template: Tree, count: int, bias: Tree | float) -> 
 
     Returns:
       Pytree like the template, leaves bool `[count, ...]`.
+
+    Raises:
+      ValueError: a concrete bias is not in 0..1.
     """
     leaves, structure = jax.tree.flatten(template)
     keys = jax.tree.unflatten(structure, jax.random.split(key, len(leaves)))
-    biases = jax.tree.map(lambda _: bias, template) if isinstance(bias, float | int) else bias
+    check_probabilities(bias, "bias")
+    is_one = jax.tree_util.treedef_is_leaf(jax.tree.structure(bias))
+    biases = jax.tree.map(lambda _: bias, template) if is_one else bias
 
     def flip(leaf: Any, key: jax.Array, bias: Any) -> jax.Array:
         shape = jnp.shape(leaf)
         size = math.prod(shape)
         words = jax.random.bits(key, (count, -(-size // 4)), jnp.uint32)
         drawn = lax.bitcast_convert_type(words, jnp.uint8).reshape(count, 4 * words.shape[1])
-        drawn = drawn[:, :size]
-        return drawn.reshape(count, *shape) < jnp.round(256 * jnp.asarray(bias)).astype(jnp.int32)
+        drawn = drawn[:, :size].astype(jnp.int32)
+        threshold = jnp.round(256 * jnp.asarray(bias, jnp.float32)).astype(jnp.int32)
+        return drawn.reshape(count, *shape) < jnp.broadcast_to(threshold, shape)[None]
 
     return jax.tree.map(flip, template, keys, biases)
+
+
+def is_concrete(value: Any) -> bool:
+    """Return whether the value of a number or an array is known, so that it can be checked."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def check_probabilities(tree: Tree, name: str) -> None:
+    """Raise `ValueError` if a concrete number of a pytree is not in 0..1, or not a number."""
+    for leaf in filter(is_concrete, jax.tree.leaves(tree)):
+        values = np.ravel(np.asarray(leaf))
+        wrong = ~((values >= 0) & (values <= 1))
+        if wrong.any():
+            raise ValueError(f"{name} is {values[wrong][0]}: expected 0..1")
 
 
 def assert_one_cost_per_candidate(keys: Tree, cost: jax.Array) -> None:

@@ -26,8 +26,10 @@ def beta_quantiles(
       Quantiles, float32 `[..., points]`.
 
     Raises:
-      ValueError: a mean or a deviation is out of range.
+      ValueError: a mean, a deviation or `points` is out of range.
     """
+    if not points >= 2:
+        raise ValueError(f"points is {points}: expected 2 at least")
     mean, deviation = np.broadcast_arrays(np.float64(mean), np.float64(deviation))
     good = (mean > 0) & (mean < 1) & (deviation > 0) & (deviation**2 < mean * (1 - mean))
     if not good.all():
@@ -58,6 +60,6 @@ def from_quantiles(
     points = quantiles.shape[-1]
     position = u * (points - 1)
     below = jnp.minimum(position.astype(jnp.int32), points - 2)
-    low = jnp.ravel(quantiles)[row * points + below]
-    high = jnp.ravel(quantiles)[row * points + below + 1]
-    return low + (position - below) * (high - low)
+    start = jnp.expand_dims(row * points, tuple(range(u.ndim - jnp.ndim(row)))) + below
+    low, high = jnp.ravel(quantiles)[start], jnp.ravel(quantiles)[start + 1]
+    return low + (position - below.astype(position.dtype)) * (high - low)

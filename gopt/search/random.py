@@ -36,7 +36,7 @@ def minimize(
       AssertionError: `cost` does not return one cost per candidate.
     """
     for name, value in (("evaluations", evaluations), ("block", block)):
-        if value < 1:
+        if not value >= 1:
             raise ValueError(f"{name} is {value}: expected 1 at least")
     blocks = -(-evaluations // block)
     settings = Settings(population=max(block, 2), elites=1, mutants=0)

@@ -22,7 +22,8 @@ import numpy as np
 
 from gopt.graph.graph import DTYPES, Graph, Op, Output, from_ops
 from gopt.xla import hlo_cost, hlo_text
-from gopt.xla.hlo_text import Array, Computation, Instruction, Module
+from gopt.xla.hlo_shapes import Array, leaf_range
+from gopt.xla.hlo_text import Computation, Instruction, Module
 
 Ref = tuple[int, int]  # (op, output)
 Refs = Sequence[Ref | None]  # `None`: consumers make the value on the fly
@@ -60,24 +61,40 @@ def hlo_graph(text: str) -> Graph:
     """Return the graph of an XLA module in text form.
 
     Raises:
-      ValueError: the text is truncated or not an XLA module (the message names the line), or has
-        no ops.
+      ValueError: the text is truncated, malformed or not an XLA module (the message names the
+        line), or has no ops.
     """
     module = hlo_text.parse(text)
-    builder = _Builder(module)
-    results = builder.emit(module.entry)
-    for op, output in set(builder.materialise(results, module.entry.root.arrays)):
+    position = _Position()
+    try:
+        builder = _Builder(module, position)
+        results = builder.emit(module.entry)
+        position.instruction = module.entry.root
+        returned = set(builder.materialise(results, module.entry.root.arrays))
+    except Exception as error:  # malformed attributes and shapes raise errors of any kind
+        at = position.instruction
+        where = f"line {at.line}: {at.opcode} {at.name!r} is malformed" if at else "no instructions"
+        raise ValueError(f"{where}: {type(error).__name__} {error}") from error
+    for op, output in returned:
         outputs = list(builder.ops[op].outputs)
         outputs[output] = dataclasses.replace(outputs[output], pinned=True)
         builder.ops[op] = dataclasses.replace(builder.ops[op], outputs=tuple(outputs))
     return from_ops(builder.ops)
 
 
+@dataclasses.dataclass
+class _Position:
+    """The instruction that is converted, for messages."""
+
+    instruction: Instruction | None = None
+
+
 class _Builder:
     """Appends the ops of computations to `ops`; `emit` returns references to the results."""
 
-    def __init__(self, module: Module):
+    def __init__(self, module: Module, position: _Position):
         self.module = module
+        self.position = position
         self.ops: list[Op] = []
 
     def emit(self, computation: Computation, arguments: Sequence[Refs] | None = None) -> Refs:
@@ -85,17 +102,20 @@ class _Builder:
         values: dict[str, Refs] = {}
         for name, written in computation.instructions.items():
             instruction = computation.synchronous(written)
+            self.position.instruction = instruction
             operands = [values[operand] for operand in instruction.operands]
             opcode = instruction.opcode
             if opcode == "parameter":
                 number = int(instruction.arguments)
-                values[name] = arguments[number] if arguments else self._input(instruction, number)
+                values[name] = (
+                    self._input(instruction, number) if arguments is None else arguments[number]
+                )
             elif opcode == "tuple":
                 values[name] = [ref for operand in operands for ref in operand]
             elif opcode == "get-tuple-element":
                 source = computation.operands(instruction)[0].shape
                 index = int(instruction.attributes["index"])
-                leaves = hlo_text.leaf_range(source, (index,))
+                leaves = leaf_range(source, (index,))
                 values[name] = operands[0][leaves.start : leaves.stop]
             elif opcode in hlo_cost.VIEWS or opcode.endswith(("-done", "-update")):
                 values[name] = operands[0]
@@ -155,7 +175,7 @@ class _Builder:
             leaf
             for index, path in self.module.donated
             if index == number
-            for leaf in hlo_text.leaf_range(parameter.shape, path)
+            for leaf in leaf_range(parameter.shape, path)
         }
         outputs = [_output(a, pinned=k not in donated) for k, a in enumerate(parameter.arrays)]
         self.ops.append(Op("input", (), tuple(outputs), bytes=0.0))
@@ -163,8 +183,11 @@ class _Builder:
 
     def _called(self, computation: Computation) -> tuple["_Builder", Refs]:
         # Parameters are donated in the entry computation only.
-        inner = _Builder(dataclasses.replace(self.module, donated=frozenset()))
-        return inner, inner.emit(computation)
+        inner = _Builder(dataclasses.replace(self.module, donated=frozenset()), self.position)
+        caller = self.position.instruction
+        results = inner.emit(computation)
+        self.position.instruction = caller
+        return inner, results
 
     def _loop(self, computation: Computation, loop: Instruction, carry: Refs) -> Refs:
         trips = _trip_count(self.module, computation, loop)
@@ -210,7 +233,7 @@ def _output(array: Array, *, pinned: bool) -> Output:
 
 
 def _cost(ops: list[Op]) -> np.ndarray:
-    return np.sum([(op.flops, op.bytes or 0.0) for op in ops], axis=0)
+    return np.sum([(float(op.flops), float(op.bytes or 0)) for op in ops], axis=0)
 
 
 def _peak(ops: list[Op], results: Refs) -> float:

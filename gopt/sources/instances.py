@@ -1,6 +1,8 @@
 """Convert scheduling instances and profiled networks, as parsed from JSON, to graphs."""
 
+import math
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +10,8 @@ import numpy as np
 from gopt.cost import hardware as machines
 from gopt.cost.hardware import Hardware
 from gopt.graph.graph import Graph, Op, Output, from_ops, topological_order
+
+_MAX_PROCESSORS = 1024  # a machine has a link between each two
 
 
 class Instance(NamedTuple):
@@ -41,13 +45,17 @@ def makespan_instance(instance: Mapping[str, Any], processors: int) -> Instance:
       ValueError: a key is missing, a value is invalid, or the edges form a cycle. The message
         names the key and the index.
     """
+    is_whole = isinstance(processors, Integral) and not isinstance(processors, bool)
+    if not is_whole or not 1 <= processors <= _MAX_PROCESSORS:
+        shown = repr(processors)[:40]
+        raise ValueError(f"processors is {shown}: expected a whole number in 1..{_MAX_PROCESSORS}")
     tasks = _numbers(instance, "tasks")
     edges = _edges(instance, len(tasks))
     outputs: list[list[Output]] = [[] for _ in tasks]
     inputs: list[list[tuple[int, int]]] = [[] for _ in tasks]
     for index, (u, v, cost) in enumerate(edges):
-        if cost < 0 or not cost.is_integer():
-            raise ValueError(f"edges[{index}] costs {cost}: expected a whole number, not negative")
+        if not cost.is_integer():
+            raise ValueError(f"edges[{index}] costs {cost}: expected a whole number")
         inputs[v].append((u, len(outputs[u])))
         outputs[u].append(Output(size=cost))
     graph, task = _graph(inputs, outputs)
@@ -112,12 +120,12 @@ def profiled_step(network: Mapping[str, Any]) -> Profiled:
       ValueError: a key is missing, a value is invalid, or the edges form a cycle. The message
         names the key and the index.
     """
-    nodes = network.get("nodes", ())
+    nodes = _rows(network, "nodes", "layers")
     for k, node in enumerate(nodes):
         if not isinstance(node, Mapping):
             raise ValueError(f"nodes[{k}] is {node!r}: expected a layer, by names of its figures")
     fields = ("forward_ms", "backward_ms", "activation_bytes", "parameter_bytes")
-    each = {key: [node.get(key, np.nan) for node in nodes] for key in fields}
+    each = {key: [node.get(key, math.nan) for node in nodes] for key in fields}
     forward, backward, made, held = (_numbers(each, key) for key in fields)
     for key, sizes in (("activation_bytes", made), ("parameter_bytes", held)):
         for k, size in enumerate(sizes):
@@ -170,27 +178,52 @@ def _graph(
     return from_ops(ops), np.asarray(task, np.int32)
 
 
-def _numbers(instance: Mapping[str, Any], key: str) -> list[float]:
+def _rows(instance: Mapping[str, Any], key: str, what: str) -> list[Any]:
+    """Return a list of an instance."""
+    if not isinstance(instance, Mapping):
+        raise ValueError(f"instance has type {type(instance).__name__}: expected lists by name")
     if key not in instance:
-        raise ValueError(f"instance has no {key!r}: expected a number for each task")
-    values = [float(value) for value in instance[key]]
+        raise ValueError(f"instance has no {key!r}: expected {what}")
+    rows = instance[key]
+    if not isinstance(rows, list | tuple | np.ndarray):
+        raise ValueError(f"{key} has type {type(rows).__name__}: expected {what}")
+    return list(rows)
+
+
+def _number(value: Any, where: str) -> float:
+    if isinstance(value, Real) and not isinstance(value, bool | np.bool):
+        try:
+            number = float(value)
+        except OverflowError:  # an integer above all floats
+            number = math.inf
+        if math.isfinite(number) and number >= 0:
+            return number
+    shown = str(value) if isinstance(value, int | float) and abs(value) < 1e99 else repr(value)[:40]
+    raise ValueError(f"{where} is {shown}: expected a finite number, not negative")
+
+
+def _numbers(instance: Mapping[str, Any], key: str) -> list[float]:
+    rows = _rows(instance, key, "a number for each task")
+    values = [_number(value, f"{key}[{index}]") for index, value in enumerate(rows)]
     if not values:
         raise ValueError(f"{key} is empty: expected at least one task")
-    for index, value in enumerate(values):
-        if not (np.isfinite(value) and value >= 0):
-            raise ValueError(f"{key}[{index}] is {value}: expected a finite number, not negative")
     return values
 
 
 def _edges(instance: Mapping[str, Any], count: int) -> list[tuple[int, int, float]]:
-    if "edges" not in instance:
-        raise ValueError("instance has no 'edges': expected [u, v] or [u, v, cost] rows")
     edges = []
-    for index, edge in enumerate(instance["edges"]):
-        if len(edge) not in (2, 3) or not all(u in range(count) for u in edge[:2]):
+    for index, edge in enumerate(_rows(instance, "edges", "[u, v] or [u, v, cost] rows")):
+        is_row = isinstance(edge, list | tuple | np.ndarray) and len(edge) in (2, 3)
+        if not is_row or not all(_is_task(u, count) for u in edge[:2]):
             raise ValueError(
-                f"edges[{index}] is {edge}: expected [u, v] or [u, v, cost], tasks in "
+                f"edges[{index}] is {edge!r}: expected [u, v] or [u, v, cost], tasks in "
                 f"0..{count - 1}"
             )
-        edges.append((int(edge[0]), int(edge[1]), float(edge[2]) if len(edge) == 3 else 0.0))
+        cost = _number(edge[2], f"edges[{index}][2]") if len(edge) == 3 else 0.0
+        edges.append((int(edge[0]), int(edge[1]), cost))
     return edges
+
+
+def _is_task(value: Any, count: int) -> bool:
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool | np.bool)
+    return is_whole and 0 <= int(value) < count

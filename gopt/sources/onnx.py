@@ -1,18 +1,19 @@
 """Import ONNX models as JAX functions, through `jaxonnxruntime`. Needs the extra `onnx`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import onnx
-from google.protobuf.message import DecodeError
 from jax.extend.core import Var
-from jaxonnxruntime import call_onnx
 
+from gopt.host.extras import optional
 from gopt.program.program import trace_program
+
+onnx = optional("onnx", "onnx", "ONNX models")
+call_onnx = optional("jaxonnxruntime.call_onnx", "onnx", "ONNX models")
+protobuf = optional("google.protobuf.message", "onnx", "ONNX models")
 
 
 class OnnxModel(NamedTuple):
@@ -30,7 +31,7 @@ class OnnxModel(NamedTuple):
 
 
 def read_onnx(
-    model: str | Path | onnx.ModelProto,
+    model: Any,
     shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> OnnxModel:
     """Return an ONNX model as a function.
@@ -72,7 +73,7 @@ def read_onnx(
     return found
 
 
-def _loaded(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
+def _loaded(model: Any) -> Any:
     """Return a copy of a model with constants as initializers, so that the importer knows them.
 
     Raises:
@@ -84,7 +85,7 @@ def _loaded(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     else:
         try:
             copy = onnx.load(str(model))
-        except DecodeError as error:
+        except protobuf.DecodeError as error:
             raise ValueError(f"{model} is no ONNX model: {error}") from error
     graph = copy.graph
     for node in list(graph.node):
@@ -113,7 +114,7 @@ def _check_inputs(model: OnnxModel, names: Iterable[str], read: set[str]) -> Non
             )
 
 
-def _shape(value: onnx.ValueInfoProto, given: Sequence[int] | None) -> jax.ShapeDtypeStruct:
+def _shape(value: Any, given: Sequence[int] | None) -> jax.ShapeDtypeStruct:
     """Return the shape and dtype of an input.
 
     Raises:

@@ -213,7 +213,7 @@ def layered(
     layers = max(1, round(n**0.5)) if layers is None else layers
     if not 1 <= layers <= n:
         raise ValueError(f"layers is {layers}: expected 1..{n}, one node in each at least")
-    if reads < 1:
+    if not reads >= 1:
         raise ValueError(f"reads is {reads}: expected at least 1")
     _require_share("skip", skip)
     starts = np.arange(layers + 1) * n // layers
@@ -236,7 +236,7 @@ FAMILIES: dict[str, Callable[[Seed, int], Graph]] = {
 
 
 def _nodes(num_ops: int) -> int:
-    if num_ops < 3:
+    if not num_ops >= 3:
         raise ValueError(f"num_ops is {num_ops}: expected 3 at least: a source, a node, a sink")
     return num_ops - 2
 
@@ -267,9 +267,9 @@ def _oriented(rng: np.random.Generator, n: int, pairs: np.ndarray, costs: Costs)
 def _graph(rng: np.random.Generator, n: int, pairs: np.ndarray, costs: Costs) -> Graph:
     """Return the graph of (producer, consumer) pairs, plus a source and a sink."""
     for field in ("flops", "size"):
-        if getattr(costs, field) < 1:
+        if not getattr(costs, field) >= 1:
             raise ValueError(f"costs.{field} is {getattr(costs, field)}: expected at least 1")
-    if costs.spread < 0:
+    if not 0 <= costs.spread < np.inf:
         raise ValueError(f"costs.spread is {costs.spread}: expected a share, not negative")
     count, sink = n + 2, n + 1
     pairs = np.unique(pairs + 1, axis=0)

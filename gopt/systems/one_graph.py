@@ -38,7 +38,7 @@ class State(TrainState):
     """The state of training, and the best placement so far.
 
     Attributes:
-      unit: float32 `[]`, unit of costs; NaN before the first finite cost.
+      unit: float32 `[]`, unit of costs; infinite before the first finite cost.
       device: int32 `[N]`, best placement, see `gopt.cost.schedule.dispatch.legalize_placement`.
       cost: float32 `[]`, cost of the best placement; infinite before the first finite cost.
     """
@@ -92,7 +92,7 @@ class Training:
         Raises:
           ValueError: `steps` is less than one.
         """
-        if steps < 1:
+        if not steps >= 1:
             raise ValueError(f"steps is {steps}: expected 1 at least")
         to_init, to_run = jax.random.split(key)
         settings = self.settings_for(settings, steps)
@@ -134,7 +134,7 @@ class Training:
         before = int(self.is_start_costed)
         each = self.step_evaluations(inputs, settings)
         steps = (evaluations - before) // each
-        if steps < 1:
+        if not steps >= 1:
             raise ValueError(
                 f"evaluations is {evaluations}: expected {before + each} at least, for one step"
             )
@@ -185,6 +185,11 @@ def better(
 
 
 def in_units(costs: jax.Array, unit: jax.Array, *, infeasible_cost: float) -> jax.Array:
-    """Return costs in units; those above `infeasible_cost`, or not finite, become it."""
-    ratio = costs / jnp.maximum(unit, 1e-30)
+    """Return costs in units; those above `infeasible_cost`, or not finite, become it.
+
+    So do all costs while the unit is not known, and not finite.
+    """
+    is_known = jnp.isfinite(unit)
+    ratio = costs / jnp.where(is_known, jnp.maximum(unit, 1e-30), 1)
+    ratio = jnp.where(is_known, ratio, infeasible_cost)
     return jnp.where(jnp.isfinite(ratio) & (ratio < infeasible_cost), ratio, infeasible_cost)

@@ -131,5 +131,5 @@ def check_at_least(minimum: int, **settings: int) -> None:
       ValueError: a setting is smaller; the message names the first one.
     """
     for name, value in settings.items():
-        if value < minimum:
+        if not value >= minimum:
             raise ValueError(f"{name}: expected at least {minimum}, got {value}")

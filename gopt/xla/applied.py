@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import SingleDeviceSharding
 
+from gopt.program.arguments import is_traced
 from gopt.program.program import Program
 
 _Jitted = type(jax.jit(abs))
@@ -70,7 +71,8 @@ def own_executable(
       program: its equations, which say which arguments are donated.
       donate_argnums: positions of the arguments that are donated besides those that `fn` donates.
     """
-    as_given = isinstance(fn, _Jitted) and not options and donate_argnums == ()
+    given = [donate_argnums] if isinstance(donate_argnums, int) else list(donate_argnums)
+    as_given = isinstance(fn, _Jitted) and not options and not given
     return executable(fn, options, program, function=fn if as_given else None)
 
 
@@ -95,38 +97,48 @@ def jit_donating(
     )
     donated, arguments = program.donated_arguments, program.arguments()
     if len(jax.tree.leaves([arguments[k] for k in donated])) < sum(program.donated):
-        return PartlyDonating(jit, function, program)
+        return PartlyDonating(jit, function, program.donated)
     return jit(function, donate_argnums=donated)
 
 
 class PartlyDonating:
-    """A jitted function that donates some leaves of an argument, and keeps others."""
+    """A jitted function that donates some leaves of its arguments, and keeps others."""
 
-    def __init__(self, jit: Callable[..., Any], function: Callable[..., Any], program: Program):
-        """Take `jax.jit` with options, a function, and the program that says what is donated."""
-        self._program = program
-
-        def on_leaves(*leaves: Any) -> Any:
-            return function(*jax.tree.unflatten(program.in_tree, leaves))
-
-        self._function = jit(
-            on_leaves, donate_argnums=[k for k, donated in enumerate(program.donated) if donated]
-        )
+    def __init__(
+        self, jit: Callable[..., Any], function: Callable[..., Any], donated: Sequence[bool]
+    ):
+        """Take `jax.jit` with options, a function, and which of the last leaves are donated."""
+        self._jit, self._function, self._donated = jit, function, tuple(donated)
+        self._jitted: dict[Any, Any] = {}  # by the structure of the arguments
 
     def __call__(self, *args: Any) -> Any:
         """Return the value of the function."""
-        return self._function(*self._program.check_arguments(args))
+        function, leaves = self._on_leaves(args)
+        return function(*leaves)
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """Return the program, lowered for these arguments, as `jax.jit` does."""
-        return self._function.lower(*self._program.check_arguments(args))
+        function, leaves = self._on_leaves(args)
+        return function.lower(*leaves)
+
+    def _on_leaves(self, args: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+        leaves, structure = jax.tree.flatten(args)
+        if structure not in self._jitted:
+            first = len(leaves) - len(self._donated)
+            self._jitted[structure] = self._jit(
+                lambda *leaves: self._function(*jax.tree.unflatten(structure, leaves)),
+                donate_argnums=[
+                    first + k for k, is_donated in enumerate(self._donated) if is_donated
+                ],
+            )
+        return self._jitted[structure], leaves
 
 
 class AppliedFunction:
     """A function as decided: call it like the function.
 
-    Arrays run the program that was measured. Tracers (inside `jax.jit`, `jax.grad`, `jax.vmap` or
-    a verb of gopt) trace the same equations, without compiler options and with one warning.
+    Arrays run the program that was measured. Inside `jax.jit`, `jax.grad`, `jax.vmap` or a verb of
+    gopt, calls trace the same equations, without compiler options and with one warning.
     """
 
     def __init__(self, executable: Executable, *, name: str):
@@ -135,7 +147,7 @@ class AppliedFunction:
 
     def __call__(self, *args: Any) -> Any:
         """Return the value of the function."""
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+        if not is_traced(args):
             return self._executable.function(*args)
         if not self._has_warned:
             self._has_warned = True
@@ -169,7 +181,7 @@ def apply_executable(found: Executable, *, name: str, nested: bool = False) -> C
 
 
 def fold_constants(
-    found: Executable, constants: Mapping[int, Any], *, nested: bool = False
+    found: Executable, constants: Mapping[int, Any], program: Program, *, nested: bool = False
 ) -> Callable[..., Any]:
     """Return an executable as a function of the arguments that are not constant.
 
@@ -177,24 +189,30 @@ def fold_constants(
       found: an executable. Without `fold` it is called with all arguments, and nothing is computed
         before.
       constants: values of the constant arguments by position.
+      program: program that says which arguments are donated.
       nested: whether the equations are always used without compiler options.
     """
     function = found.nested if nested else found.function
     if found.fold is not None:
         return FoldedFunction(function, found.fold(*(constants[k] for k in sorted(constants))))
-    return BoundFunction(function, constants)
+    return BoundFunction(function, constants, program)
 
 
 class BoundFunction:
     """A function with constant arguments: call it with the other ones."""
 
-    def __init__(self, function: Any, constants: Mapping[int, Any]):
-        """Take a jitted function of all arguments, and some of these by position."""
+    def __init__(self, function: Any, constants: Mapping[int, Any], program: Program):
+        """Take a jitted function of all arguments, some of these by position, and its program."""
         self._function, self._constants = function, dict(constants)
+        flags = enumerate(jax.tree.unflatten(program.in_tree, program.donated))
+        self._donated = {k for k, donated in flags if any(jax.tree.leaves(donated))}
 
     def __call__(self, *args: Any) -> Any:
-        """Return the value of the function."""
-        return self._function(*self._all(args))
+        """Return the value of the function. Of donated constants each call consumes a copy."""
+        given = self._all(args)
+        for k in self._donated.intersection(self._constants):
+            given[k] = jax.tree.map(_copied, given[k])
+        return self._function(*given)
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """Return the measured program, lowered for these arguments, as `jax.jit` does."""
@@ -204,6 +222,10 @@ class BoundFunction:
         others = iter(args)
         count = len(args) + len(self._constants)
         return [self._constants[k] if k in self._constants else next(others) for k in range(count)]
+
+
+def _copied(x: Any) -> Any:
+    return x.copy() if isinstance(x, jax.Array) else x
 
 
 class FoldedFunction:

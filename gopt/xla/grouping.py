@@ -6,6 +6,7 @@ the root, computes the kernel's outputs. Cheap equations may be in several group
 clones them into several kernels.
 """
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -104,10 +105,17 @@ def group(program: Program, parts: Sequence[Group]) -> Program:
       parts: groups, in execution order.
 
     Raises:
-      ValueError: a group reads a value that no earlier group computes, or no group computes an
+      ValueError: a group is not valid, see `check_groups`, or has an equation that the program does
+        not have. Or it reads a value that no earlier group computes, or no group computes an
         output. The message names it.
     """
     equations = program.equations
+    check_groups(parts)
+    for position, part in enumerate(parts):
+        if part[0] < 0 or part[-1] >= len(equations):
+            raise ValueError(
+                f"groups[{position}] is {part}: expected equations in 0..{len(equations) - 1}"
+            )
     known = {*program.inputs, *program.constants}
     result = []
     for position, part in enumerate(parts):
@@ -126,6 +134,23 @@ def group(program: Program, parts: Sequence[Group]) -> Program:
         if isinstance(output, Var) and output not in known:
             raise ValueError(f"output {index} is made by no group")
     return replace(program, equations=tuple(result))
+
+
+def check_groups(parts: Sequence[Group]) -> None:
+    """Check that groups are not empty, ascend, and end with different equations.
+
+    Raises:
+      ValueError: a group is not valid. The message names it.
+    """
+    ends: dict[int, int] = {}
+    for position, part in enumerate(parts):
+        if not part or any(a >= b for a, b in itertools.pairwise(part)):
+            raise ValueError(f"groups[{position}] is {part}: expected equations in their order")
+        other = ends.setdefault(part[-1], position)
+        if other != position:
+            raise ValueError(
+                f"groups[{position}] ends with equation {part[-1]}, and so does groups[{other}]"
+            )
 
 
 def _updated(equation: JaxprEqn) -> Sequence[Atom]:

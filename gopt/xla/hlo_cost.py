@@ -9,7 +9,8 @@ import math
 import re
 
 from gopt.xla.hlo_rules import RULES, elements, window
-from gopt.xla.hlo_text import Array, Computation, Instruction, Module
+from gopt.xla.hlo_shapes import Array
+from gopt.xla.hlo_text import Computation, Instruction, Module
 
 VIEWS = frozenset(
     ("bitcast", "bitcast-convert", "reshape", "opt-barrier", "add-dependency", "domain")

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from gopt.graph import linear_algebra_costs as linear_algebra
 from gopt.graph.product_costs import window_products
-from gopt.xla.hlo_text import Array, Instruction, names
+from gopt.xla.hlo_shapes import Array
+from gopt.xla.hlo_text import Instruction, names
 
 Rule = Callable[[Instruction, Sequence[Array]], float]
 
@@ -40,7 +41,8 @@ def _axes(instruction: Instruction, attribute: str) -> list[int]:
 def _dot(instruction: Instruction, operands: Sequence[Array]) -> float:
     contracted = _axes(instruction, "lhs_contracting_dims")
     out = elements(instruction.arrays[0])
-    return 2 * out * math.prod(operands[0].dims[axis] for axis in contracted)
+    lhs, _, *_ = operands  # a product has two operands at least
+    return 2 * out * math.prod(lhs.dims[axis] for axis in contracted)
 
 
 def _ragged_dot(instruction: Instruction, operands: Sequence[Array]) -> float:

@@ -9,29 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from gopt.xla.hlo_shapes import Array, Shape, expect, leaves, read_shape
+
 _HEADER = re.compile(r"(ENTRY\s+)?%?([\w.\-]+)\s*(\(.*->.*)?\{$")
 _NAME = re.compile(r"\s*(ROOT\s+)?%?([\w.\-]+)\s*=\s*")
 _OPCODE = re.compile(r"\s*([a-z][\w\-]*)\(")
-_ARRAY = re.compile(r"(\w+)\[([^\]]*)\](?:\{[^}]*\})?")
 _COMMENT = re.compile(r"/\*index=\d+\*/")
 _MARK = re.compile(r'"(?:\\.|[^"\\])*"|[(){}\[\],]')
-_ALIAS = re.compile(r"\((\d+), \{([\d, ]*)\}")
-
-
-@dataclass(frozen=True)
-class Array:
-    """An array type, such as `f32[2,3]`.
-
-    Attributes:
-      dtype: element type, in XLA's notation.
-      dims: sizes of the dimensions.
-    """
-
-    dtype: str
-    dims: tuple[int, ...]
-
-
-Shape = Array | tuple["Shape", ...]
+_ALIAS = re.compile(r"\((\d{1,9}), \{([\d, ]{0,99})\}")
+_CALLEES = (
+    *("to_apply", "calls", "body", "condition", "select", "scatter"),
+    *("true_computation", "false_computation", "branch_computations"),
+)
+_MAX_DEPTH = 100  # of computations that call others
+_MAX_STEPS = 2**22  # instructions, if each call stands for its computation
 
 
 @dataclass(frozen=True)
@@ -42,6 +33,7 @@ class Instruction:
 
     Attributes:
       name: name of the instruction.
+      line: line of the instruction in the text.
       opcode: XLA's opcode.
       shape: shape of the result.
       arguments: text between the parentheses.
@@ -50,6 +42,7 @@ class Instruction:
     """
 
     name: str
+    line: int
     opcode: str
     shape: Shape
     arguments: str
@@ -60,6 +53,12 @@ class Instruction:
     def arrays(self) -> list[Array]:
         """Arrays of the result, with tuples flattened."""
         return leaves(self.shape)
+
+    @property
+    def callees(self) -> list[str]:
+        """Names of the computations that the instruction calls."""
+        found = (self.attributes.get(attribute, "") for attribute in _CALLEES)
+        return [name for text in found for name in names(text)]
 
 
 @dataclass(frozen=True)
@@ -121,34 +120,14 @@ class Module:
     donated: frozenset[tuple[int, tuple[int, ...]]]
 
     def called(self, instruction: Instruction, attribute: str) -> Computation:
-        """Return the computation that an attribute of an instruction names."""
+        """Return the computation that an attribute of an instruction names.
+
+        Raises:
+          ValueError: the instruction has no such attribute.
+        """
+        if attribute not in instruction.attributes:
+            raise ValueError(f"{instruction.opcode} has no {attribute}")
         return self.computations[instruction.attributes[attribute].lstrip("%")]
-
-
-def leaves(shape: Shape) -> list[Array]:
-    """Return the arrays of a shape, depth first."""
-    return (
-        [shape] if isinstance(shape, Array) else [leaf for part in shape for leaf in leaves(part)]
-    )
-
-
-def leaf_range(shape: Shape, path: tuple[int, ...]) -> range:
-    """Return the indices into `leaves(shape)` of the arrays under an index path.
-
-    Args:
-      shape: array or nested tuple.
-      path: index at each level of the tuple.
-
-    Raises:
-      ValueError: the path goes into an array.
-    """
-    start = 0
-    for index in path:
-        if isinstance(shape, Array):
-            raise ValueError(f"index path {path} goes into an array")
-        start += sum(len(leaves(part)) for part in shape[:index])
-        shape = shape[index]
-    return range(start, start + len(leaves(shape)))
 
 
 def names(text: str) -> list[str]:
@@ -163,19 +142,43 @@ def parse(text: str) -> Module:
       ValueError: the text is truncated or is not an XLA module; the message names the line.
     """
     computations: dict[str, Computation] = {}
+    costs: dict[str, tuple[int, int]] = {}
     donated: set[tuple[int, tuple[int, ...]]] = set()
     entry = None
-    lines = enumerate(text.splitlines(), 1)
+    lines = enumerate(text.split("\n"), 1)
     for number, line in lines:
         if line.startswith("HloModule "):
-            donated = _donated(line)
-        elif header := _HEADER.match(line.rstrip()):
+            donated = _donated(line, number)
+        elif line.rstrip().endswith("{") and (header := _HEADER.match(line.rstrip())):
+            if header[2] in computations or (header[1] and entry is not None):
+                raise ValueError(f"line {number}: computation {header[2]!r} is a second one")
             computation = _computation(lines, number, computations)
+            costs[header[2]] = _cost(computation, costs, number)
             computations[header[2]] = computation
             entry = computation if header[1] else entry
+        elif _NAME.match(line):
+            raise ValueError(f"line {number}: an instruction outside of any computation")
     if entry is None:
         raise ValueError("the text has no ENTRY computation: expected a whole XLA module")
+    count = sum(i.opcode == "parameter" for i in entry.instructions.values())
+    if any(parameter >= count for parameter, _ in donated):
+        raise ValueError(f"a donated parameter is missing: expected parameters in 0..{count - 1}")
     return Module(computations, entry, frozenset(donated))
+
+
+def _cost(
+    computation: Computation, costs: dict[str, tuple[int, int]], start: int
+) -> tuple[int, int]:
+    """Return the depth of calls in a computation, and its instructions with those it calls."""
+    callees = [name for i in computation.instructions.values() for name in i.callees]
+    depth = 1 + max((costs[name][0] for name in callees), default=0)
+    steps = len(computation.instructions) + sum(costs[name][1] for name in callees)
+    if depth > _MAX_DEPTH or steps > _MAX_STEPS:
+        raise ValueError(
+            f"line {start}: the computation has {steps} instructions in calls {depth} deep: "
+            f"expected {_MAX_STEPS} at most, and {_MAX_DEPTH} deep"
+        )
+    return depth, steps
 
 
 def _computation(
@@ -187,6 +190,12 @@ def _computation(
         if line.startswith("}"):
             if root is None:
                 raise ValueError(f"line {number}: the computation of line {start} has no ROOT")
+            given = sorted(i.arguments for i in instructions.values() if i.opcode == "parameter")
+            if given != sorted(map(str, range(len(given)))):
+                raise ValueError(
+                    f"line {start}: the computation has parameters {given}: expected "
+                    f"0..{len(given) - 1}, each once"
+                )
             return Computation(instructions, root)
         if not line.strip():
             continue
@@ -194,10 +203,12 @@ def _computation(
         for operand in instruction.operands:
             if operand not in instructions:
                 raise ValueError(f"line {number}: operand {operand!r} is not defined above")
-        for attribute in ("to_apply", "calls", "body", "condition", "select", "scatter"):
-            callee = instruction.attributes.get(attribute, "").lstrip("%")
-            if callee and callee not in known:
-                raise ValueError(f"line {number}: {attribute} {callee!r} is not defined above")
+        for attribute in _CALLEES:
+            for callee in names(instruction.attributes.get(attribute, "")):
+                if callee not in known:
+                    raise ValueError(f"line {number}: {attribute} {callee!r} is not defined above")
+        if instruction.name in instructions or (is_root and root is not None):
+            raise ValueError(f"line {number}: instruction {instruction.name!r} is a second one")
         instructions[instruction.name] = instruction
         root = instruction if is_root else root
     raise ValueError(f"the text ends inside the computation of line {start}: it is truncated")
@@ -205,17 +216,21 @@ def _computation(
 
 def _instruction(line: str, number: int) -> tuple[Instruction, bool]:
     try:
-        name = _expect(_NAME, line, 0)
-        shape, at = _shape(line, name.end())
-        opcode = _expect(_OPCODE, line, at)
+        name = expect(_NAME, line, 0, "a name and =")
+        shape, at = read_shape(line, name.end())
+        opcode = expect(_OPCODE, line, at, "an opcode and (")
         end = _closing(line, opcode.end())
         attributes = _attributes(_split(line[end + 1 :]))
     except (IndexError, ValueError) as error:
-        raise ValueError(f"line {number} is no instruction, or truncated: {line[:80]!r}") from error
+        why = "it ends too early" if isinstance(error, IndexError) else error
+        raise ValueError(
+            f"line {number} is no instruction, or truncated: {line[:80]!r}: {why}"
+        ) from error
     arguments = line[opcode.end() : end]
     literal = opcode[1] in ("parameter", "constant")
     instruction = Instruction(
         name=name[2],
+        line=number,
         opcode=opcode[1],
         shape=shape,
         arguments=arguments,
@@ -225,29 +240,6 @@ def _instruction(line: str, number: int) -> tuple[Instruction, bool]:
         attributes=attributes,
     )
     return instruction, name[1] is not None
-
-
-def _expect(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
-    match = pattern.match(text, at)
-    if match is None:
-        raise ValueError(f"{pattern.pattern!r} does not match at {at}")
-    return match
-
-
-def _shape(text: str, at: int) -> tuple[Shape, int]:
-    if text[at] != "(":
-        match = _expect(_ARRAY, text, at)
-        dims = tuple(int(d.strip().lstrip("<=")) for d in match[2].split(",") if d.strip())
-        return Array(match[1], dims), match.end()
-    parts: list[Shape] = []
-    at += 1
-    while text[at] != ")":
-        if text[at] in ", ":
-            at += 1
-        else:
-            part, at = _shape(text, at)
-            parts.append(part)
-    return tuple(parts), at + 1
 
 
 def _closing(text: str, at: int) -> int:
@@ -278,10 +270,13 @@ def _attributes(parts: list[str]) -> dict[str, str]:
     return {key: value for key, _, value in pairs if value}
 
 
-def _donated(header: str) -> set[tuple[int, tuple[int, ...]]]:
-    attributes = _attributes(_split(header))
-    found = attributes.get("input_output_alias", "") + attributes.get("buffer_donor", "")
-    return {
-        (int(parameter), tuple(int(i) for i in path.split(",") if i.strip()))
-        for parameter, path in _ALIAS.findall(found)
-    }
+def _donated(header: str, number: int) -> set[tuple[int, tuple[int, ...]]]:
+    try:
+        attributes = _attributes(_split(header))
+        found = attributes.get("input_output_alias", "") + attributes.get("buffer_donor", "")
+        return {
+            (int(parameter), tuple(int(i) for i in path.split(",") if i.strip()))
+            for parameter, path in _ALIAS.findall(found)
+        }
+    except ValueError as error:
+        raise ValueError(f"line {number} is no header, or truncated: {error}") from error

@@ -41,8 +41,20 @@ COMPILER_OPTIONS: dict[str, dict[str, Any]] = {
     "cpu": {**MEMORY_SCHEDULER["cpu"], "xla_disable_hlo_passes": "cse_barrier_expander,cse"},
 }
 
+
 # Kernels with results up to this share of the largest kernel's bytes need no place in the order.
 _LIGHT = 1e-3
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Check compiler options from a file: XLA has others that write files and run programs.
+
+    Raises:
+      ValueError: they are not options that gopt chooses.
+    """
+    known = [{}, *MEMORY_SCHEDULER.values(), *COMPILER_OPTIONS.values()]
+    if options not in known:
+        raise ValueError(f"options is {options!r}: expected one of {known}")
 
 
 def ordered(program: Program) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from gopt.cost.schedule.objectives import OBJECTIVES
 from gopt.graph.graph import Shape, check
 from gopt.graph.kinds import KINDS
 from gopt.heuristics import HEURISTICS
+from gopt.heuristics.schedule import evolve
 from gopt.learning.checkpoints import Checkpoints
 from gopt.learning.weights import load_weights
 from gopt.search import brkga
@@ -269,13 +270,13 @@ def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objec
     case = runs.case(programs.build(TEST[0]), objective)
     learned = policies.init(jax.random.key(0), case.graphs.value, settings=POLICY), POLICY
     starts = runs.starts(case, learned, 0)
-    minimize, relaxed = brkga.minimize, []
+    relaxed_first, relaxed = evolve.relaxed_first, []
 
     def record(*args: Any, **settings: Any) -> brkga.Result:
-        relaxed.append(settings["relaxed"] is not None)
-        return minimize(*args, **settings)
+        relaxed.append(settings["has_relaxed"])
+        return relaxed_first(*args, **settings)
 
-    monkeypatch.setattr(brkga, "minimize", record)
+    monkeypatch.setattr(evolve, "relaxed_first", record)
     searches = methods.searches(objective, 800, POLICY)
     for name in ("BRKGA", "BRKGA from heuristics", "REGAL", "REGAL from heuristics"):
         jax.eval_shape(searches[name], jax.random.key(0), case.problem, starts[name].value)

@@ -263,7 +263,7 @@ def test_the_experiment_runs_and_resumes(tmp_path, models, capsys, monkeypatch):
     again = json.loads((tmp_path / "xrlflow.json").read_text())
     assert again[0] == rows[0] and again[1]["seed"] == 1
     assert again[1]["found"]["TASO"]["times"] != rows[1]["found"]["TASO"]["times"]
-    with pytest.raises(ValueError, match=r"seed 0\.json is of other settings"):
+    with pytest.raises(ValueError, match=r"rows\.sqlite has rows with measurements = 3"):
         table.main(dataclasses.replace(settings, measurements=4))
     # The agent plays on another shape; an agent that is missing is missed at once.
     with pytest.raises(FileNotFoundError, match=r"attention\.npz"):

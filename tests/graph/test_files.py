@@ -58,6 +58,58 @@ def test_foreign_files_raise(tmp_path):
         load(tmp_path / "missing")
 
 
+@pytest.mark.parametrize(
+    ("field", "index", "value", "message"),
+    [
+        ("num_ops", (), 0, "num_ops is 0"),
+        ("num_tensors", (), -1, "num_tensors is -1"),
+        ("num_uses", (), -1, "num_uses is -1"),
+        ("num_uses", (), 99, "expected 99 rows or more"),
+        ("dtype", 0, 99, r"dtype\[0\] is 99"),
+        ("rank", 0, -1, r"rank\[0\] is -1"),
+        ("rank", 0, 1, r"shape\[0\] is .*: expected dimensions, then -1"),
+        ("shape", (0, 5), 3, r"shape\[0\] is .*: expected dimensions, then -1"),
+        ("shape", (0, 0), -2, r"shape\[0\] is"),
+        ("kind", 9, -3, r"kind\[9\] is -3"),
+        ("flops", 9, np.nan, r"flops\[9\] is nan"),
+        ("producer", 9, 3, r"producer\[9\] is 3: expected 15, for padding"),
+        ("tensor", 9, 16, r"tensor\[9\] is 16: expected 15, for padding"),
+        ("consumer", 9, 0, r"consumer\[9\] is 0: expected 15, for padding"),
+    ],
+)
+@pytest.mark.parametrize("batch", [False, True])
+def test_arrays_that_do_not_fit_each_other_raise(tmp_path, field, index, value, message, batch):
+    arrays = {name: np.array(leaf) for name, leaf in padding.pad(two_ops())._asdict().items()}
+    arrays[field][index] = value
+    graph = Graph(**arrays)
+    if batch:
+        good = padding.pad(two_ops())
+        graph = Graph(*(np.stack(leaves) for leaves in zip(good, graph, strict=True)))
+    save(tmp_path / "bad.npz", graph)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda g: g._replace(kind=g.kind.astype(np.float64)),
+        lambda g: g._replace(size=g.size.astype(np.float32)),
+        lambda g: g._replace(pinned=g.pinned.astype(np.int8)),
+        lambda g: g._replace(kind=g.kind[None]),
+        lambda g: g._replace(num_ops=g.num_ops[None]),
+        lambda g: g._replace(num_uses=np.str_("3")),
+        lambda g: Graph(*(leaf[None, None] for leaf in g)),
+        lambda g: Graph(*(leaf[None][:0] for leaf in g)),
+        lambda g: Graph(*(leaf[None] for leaf in g))._replace(size=np.stack([g.size, g.size])),
+    ],
+)
+def test_arrays_of_other_types_raise(tmp_path, change):
+    save(tmp_path / "bad.npz", change(two_ops()))
+    with pytest.raises(ValueError, match=r"bad\.npz is truncated, or not a file that gopt saved"):
+        load(tmp_path / "bad.npz")
+
+
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_file_with_a_graph_that_is_not_valid_raises(tmp_path, batch):
     good = padding.pad(two_ops())

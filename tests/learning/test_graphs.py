@@ -26,12 +26,14 @@ def dressed(rng: np.random.Generator, graph: Graph) -> Graph:
     """The graph with random kinds, costs, workspaces and shapes as well."""
     n, t = int(graph.num_ops), int(graph.num_tensors)
     shape = rng.integers(0, 9, (t, graphs.MAX_RANK))
+    rank = rng.integers(0, graphs.MAX_RANK + 1, t)
     return graph._replace(
         kind=np.where(graph.kind > 0, graph.kind, rng.integers(2, len(KINDS), n)).astype(np.int32),
         flops=rng.integers(0, 2**40, n) * rng.integers(0, 2, n).astype(np.float64),
         bytes=rng.integers(0, 2**30, n).astype(np.float64),
         workspace=rng.integers(0, 50, n).astype(np.float64),
-        shape=np.where(rng.random((t, graphs.MAX_RANK)) < 0.3, -1, shape).astype(np.int32),
+        shape=np.where(np.arange(graphs.MAX_RANK) < rank[:, None], shape, -1).astype(np.int32),
+        rank=rank.astype(np.int32),
     )
 
 

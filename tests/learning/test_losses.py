@@ -144,7 +144,7 @@ def test_leave_one_out_is_unbiased_and_does_not_vary_more():
     weight = chances[pairs[:, 0]] * chances[pairs[:, 1]]
 
     def loss(logits: jax.Array, pair: jax.Array, corrected: bool) -> jax.Array:
-        baseline = jnp.zeros((1, 1))
+        baseline = jnp.zeros((1, 2))
         if corrected:
             baseline = losses.leave_one_out(jnp.asarray(prize)[pair][None])
         log_prob = losses.categorical_log_prob(jnp.broadcast_to(logits, (2, 3)), pair)

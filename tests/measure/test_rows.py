@@ -74,7 +74,9 @@ def test_other_conditions_are_refused(tmp_path):
 def test_other_files_are_refused_and_left_as_they_are(tmp_path, content):
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"notes\.txt is damaged, or not a SQLite file of times"):
+    with pytest.raises(
+        ValueError, match=r"notes\.txt is not a SQLite file: expected a file of times"
+    ):
         opened(path)
     assert path.read_bytes() == content
     with pytest.raises(ValueError, match="is a folder"):
@@ -98,7 +100,7 @@ def test_other_databases_are_refused_and_left_as_they_are(tmp_path, tables):
     connection.close()
     content = path.read_bytes()
     with pytest.raises(
-        ValueError, match=r"other\.sqlite is damaged, or not a SQLite file of times"
+        ValueError, match=r"other\.sqlite is another SQLite file: expected a file of times"
     ):
         opened(path)
     assert path.read_bytes() == content

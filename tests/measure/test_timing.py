@@ -93,3 +93,25 @@ def test_the_processor_has_a_name(monkeypatch):
 def test_repeats_are_checked():
     with pytest.raises(ValueError, match="repeats is 0"):
         seconds({}, repeats=0)
+
+
+def test_arguments_made_for_a_round_fit_in_memory(monkeypatch):
+    made = []
+    monkeypatch.setattr(timing, "_MADE", 10 * 4096)
+
+    def arguments():
+        made.append(jnp.zeros(1024))
+        return (made[-1],)
+
+    timing.time_interleaved({"f": lambda x: x}, arguments, repeats=2)
+    assert len(made) == 2 + 2 + 2 * 10  # two to look at, two that are not counted, two rounds
+    made.clear()
+    shared = jnp.zeros(1024)
+    timing.time_interleaved({"f": lambda x: x}, lambda: (made.append(0) or shared,), repeats=1)
+    assert len(made) > 100
+
+
+@pytest.mark.parametrize("repeats", [2.5, "3", None])
+def test_rounds_are_whole_numbers(repeats):
+    with pytest.raises(ValueError, match=r"repeats is .*: expected a whole number"):
+        timing.check_repeats(repeats)

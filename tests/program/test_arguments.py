@@ -103,6 +103,20 @@ def test_containers_of_python_may_be_changed():
         (lambda x, act: x, (X, {"act": "relu"}), r"args\[1\]\['act'\] is 'relu'.*eqx\.partition"),
         (lambda x, act: x, (X, [jnp.tanh]), r"args\[1\]\[0\] is .*expected an array"),
         (lambda x: x, (np.array(["a"]),), r"args\[0\] is array\(\['a'\]"),
+        (
+            lambda x: x,
+            ([np.datetime64("2020-01-01")],),
+            r"args\[0\]\[0\] has dtype datetime64\[D\]",
+        ),
+        (lambda x: x, (np.zeros(2, [("a", "i4")]),), r"args\[0\] is array\(\[\(0,"),
+        (
+            lambda x: x,
+            (np.longdouble(1),),
+            r"args\[0\] has dtype float128: expected a dtype of JAX",
+        ),
+        (lambda x: x, (X, 2**31), r"args\[1\] is 2147483648: expected a number that fits int32"),
+        (lambda x: x, (X, -(2**31) - 1), r"args\[1\] is -2147483649: expected a number that fits"),
+        (lambda x: x, (jax.ShapeDtypeStruct((-1, 2), int),), r"args\[0\] has shape \(-1, 2\)"),
     ],
 )
 def test_arguments_that_cannot_be_traced_are_named(fn, args, message):
@@ -121,6 +135,14 @@ def test_errors_of_the_function_stay_as_they_are():
 
     def fail(x):
         raise KeyError("mine")
+
+    def words(x):
+        return "words"
+
+    with pytest.raises(TypeError, match=r"function words at .*test_arguments.py"):
+        trace_program(words, X)
+    with pytest.raises(OverflowError):
+        trace_program(lambda x: 2**31, X)
 
     with pytest.raises(KeyError, match="mine"):
         trace_program(fail, X)
@@ -154,3 +176,44 @@ def test_the_verbs_check_positions():
     for verb in (gopt.trace, gopt.schedule, gopt.fuse):
         with pytest.raises(ValueError, match="donate_argnums is '0'"):
             verb(jnp.sin, X, donate_argnums="0")
+
+
+@jax.tree_util.register_pytree_node_class
+class Doubled:
+    """Makes its leaf, and the data beside it, whenever it is flattened."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def tree_flatten(self):
+        return (self.value * 1.0,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
+def test_objects_that_make_their_leaves_are_traced():
+    program = trace_program(lambda each: each.value + 1, Doubled(X))
+    np.testing.assert_array_equal(program.as_function()(Doubled(X)), X + 1)
+
+
+def test_errors_with_the_word_static_stay_as_they_are():
+    def fail(x):
+        raise ValueError("electrostatic energy diverges")
+
+    with pytest.raises(ValueError, match=r"^electrostatic energy diverges"):
+        trace_program(fail, X)
+
+
+def test_compiler_options_of_the_function_are_refused():
+    fn = jax.jit(jnp.sin, compiler_options={"xla_cpu_enable_fast_math": True})
+    with pytest.raises(ValueError, match="fn is jitted with compiler_options: expected a function"):
+        trace_program(fn, X)
+
+
+def test_options_that_are_nearly_right_are_named():
+    with pytest.raises(TypeError, match="no option 'evaluation': expected 'evaluations', or bind"):
+        gopt.schedule(jnp.sin, X, evaluation=3)
+    with pytest.raises(TypeError, match=r"expected a function that jax\.jit was given them for"):
+        gopt.rewrite(jnp.sin, X, donate_argnums=0)

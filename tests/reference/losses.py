@@ -17,7 +17,10 @@ def log_prob(logits: np.ndarray, action: np.ndarray) -> np.ndarray:
     for index in np.ndindex(*result.shape):
         row = np.asarray(logits[index], np.float64)
         top = row.max()
-        result[index] = row[action[index]] - top - np.log(np.exp(row - top).sum())
+        if top == -np.inf:  # all actions are excluded
+            result[index] = -np.inf
+        else:
+            result[index] = row[action[index]] - top - np.log(np.exp(row - top).sum())
     return result
 
 
@@ -25,6 +28,9 @@ def entropy(logits: np.ndarray) -> np.ndarray:
     """Return entropies `[...]`, in nats, for logits `[..., K]`."""
     result = np.empty(np.shape(logits)[:-1])
     for index in np.ndindex(*result.shape):
+        if np.max(logits[index]) == -np.inf:  # all actions are excluded
+            result[index] = 0
+            continue
         chances = softmax(logits[index])
         result[index] = -sum(p * np.log(p) for p in chances if p > 0)
     return result
@@ -126,9 +132,22 @@ def ppo(
     for new, old, gain in zip(
         np.ravel(log_prob), np.ravel(old_log_prob), np.ravel(advantage), strict=True
     ):
-        ratio = np.exp(np.float64(new) - np.float64(old))
+        never = new == old == -np.inf  # impossible before and after: the ratio is 1
+        ratio = 1.0 if never else np.exp(min(np.float64(new) - np.float64(old), 20))
         total += min(ratio * gain, min(max(ratio, 1 - clip), 1 + clip) * gain)
     return -total / np.size(log_prob)
+
+
+def reinforce(log_prob: np.ndarray, reward: np.ndarray, baseline: np.ndarray) -> float:
+    """Return the REINFORCE loss, one action at a time."""
+    rows = zip(np.ravel(log_prob), np.ravel(reward), np.ravel(baseline), strict=True)
+    return -sum((float(r) - float(b)) * float(p) for p, r, b in rows) / np.size(log_prob)
+
+
+def baseline_error(reward: np.ndarray, baseline: np.ndarray) -> float:
+    """Return the mean squared error, one reward at a time."""
+    rows = zip(np.ravel(reward), np.ravel(baseline), strict=True)
+    return sum((float(r) - float(b)) ** 2 for r, b in rows) / np.size(reward)
 
 
 def advantages(

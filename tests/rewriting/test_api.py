@@ -30,7 +30,7 @@ def takes(monkeypatch):
     """Sets what programs take; they run, but are not timed."""
 
     def set_times(before, found, *, wall=1.0, rounds=20):
-        def times(functions, arguments, *, repeats):
+        def times(functions, arguments, *, repeats, progress):
             assert list(functions)[:2] == ["XLA", "rewritten"]
             for function in functions.values():
                 jax.block_until_ready(function(*arguments()))
@@ -143,7 +143,7 @@ def test_without_constants_there_is_nothing_to_fold(takes):
 
 
 def test_arrays_are_on_the_device_before_anything_is_timed(monkeypatch):
-    def times(calls, arguments, *, repeats):
+    def times(calls, arguments, *, repeats, progress):
         assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(arguments()))
         return dict.fromkeys(calls, Times(np.ones(repeats), np.ones(repeats)))
 

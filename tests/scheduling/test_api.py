@@ -284,6 +284,13 @@ def test_a_function_on_several_devices_refuses_tracers_by_name(run, trace):
         trace(placed)(*args)
 
 
+def test_a_function_on_several_devices_refuses_calls_inside_jit(run):
+    placed = run("heft").apply(devices=2 * jax.devices()[:1])
+    args = jnp.ones((128, 128)), jnp.ones((256, 128))  # captured: not tracers
+    with pytest.raises(ValueError, match="the call is traced: a function in stages on several"):
+        jax.jit(lambda x: placed(*args) + x)(0.0)
+
+
 def test_a_function_on_several_devices_is_not_nested(run):
     with pytest.raises(ValueError, match="nested is given: expected False, a function on 2"):
         run("heft").apply(nested=True)
@@ -317,7 +324,8 @@ def test_programs_are_compiled_once_for_each_bucket(run, search, caplog):
     [
         ({"search": "magic"}, "search is 'magic': expected one of best, regal, go, brkga, heft"),
         ({"objective": "money"}, "objective is 'money': expected one of peak_memory, makespan"),
-        ({"evaluations": 0}, "evaluations is 0: expected 1 at least"),
+        ({"evaluations": 0}, "evaluations is 0: expected a whole number, 1 at least"),
+        ({"hardware": 3}, "hardware is 3: expected a gopt.Hardware or a name"),
         ({"hardware": "abacus"}, "hardware is 'abacus': expected one of 2xh100"),
         ({"hardware": unit_rate_devices(1)._replace(launch=[-1.0])}, r"launch\[0\] is -1.0"),
         ({"donate_argnums": 7}, "donate_argnums"),

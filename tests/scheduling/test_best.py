@@ -76,10 +76,10 @@ def test_the_budget_is_exact(devices, evaluations, monkeypatch):
 
     def counted(*args, **settings):
         spent.append(settings["evaluations"])
-        return minimize(*args, **settings)
+        return loop(*args, **settings)
 
-    minimize = annealing.minimize
-    monkeypatch.setattr(annealing, "minimize", counted)
+    loop = annealing.loop
+    monkeypatch.setattr(annealing, "loop", counted)
     case = problem(0, devices)
     starts = best.starts(case, "makespan")
     found = jax.eval_shape(
@@ -108,13 +108,13 @@ def test_what_the_heuristics_try_is_counted(devices, monkeypatch):
 @pytest.mark.parametrize("objective", ["peak_memory", "makespan"])
 def test_the_genetic_algorithm_searches_for_peaks_on_several_devices(objective, monkeypatch):
     spent = []
-    minimize = brkga.minimize
+    loop = brkga.loop
 
     def counted(*args, **settings):
         spent.append((settings["evaluations"], len(settings["initial"].priority)))
-        return minimize(*args, **settings)
+        return loop(*args, **settings)
 
-    monkeypatch.setattr(brkga, "minimize", counted)
+    monkeypatch.setattr(brkga, "loop", counted)
     for devices in (1, 2):
         case = problem(0, devices)
         given = best.starts(case, objective)

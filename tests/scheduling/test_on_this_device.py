@@ -107,6 +107,15 @@ def test_tracers_have_the_same_equations_and_one_warning(result):
         close(jax.jit(result.apply(nested=True))(x, weights), expected)
 
 
+@pytest.mark.parametrize("outer", [jax.jit, jax.checkpoint, lambda f: jax.jit(jax.vmap(f))])
+def test_calls_without_tracers_may_be_inside_other_functions(result, outer):
+    x, weights = drawn()
+    function = result.apply()
+    with pytest.warns(UserWarning, match="without the compiler options"):
+        inside = outer(lambda y: function(x, weights)[0] + y)(jnp.zeros((1,)))
+    close(inside.reshape(x.shape), wired(x, weights)[0])
+
+
 def test_what_was_measured_is_returned(result):
     found = memory(result.apply().lower(S, [W] * 20).compile())
     assert found == result.after.memory

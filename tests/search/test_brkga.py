@@ -236,7 +236,7 @@ def test_no_mutants_and_no_children_are_settings():
     [
         ({"elites": 0}, r"elites is 0: expected 1\.\.99"),
         ({"elites": 100}, r"elites is 100: expected 1\.\.99"),
-        ({"population": 1, "elites": 1}, "elites is 1"),
+        ({"population": 1, "elites": 1}, "population is 1: expected 2 at least"),
         ({"mutants": -1}, r"mutants is -1: expected 0\.\.80"),
         ({"mutants": 81}, r"mutants is 81: expected 0\.\.80"),
     ],
@@ -252,5 +252,5 @@ def test_budgets_out_of_range_raise():
         run(jax.random.key(0), cost, evaluations=0)
     with pytest.raises(ValueError, match="evaluations is 20: expected 21 at least"):
         run(jax.random.key(0), cost, evaluations=20, initial=known)
-    with pytest.raises(ValueError, match="given has 21 candidates: expected 20 at most"):
+    with pytest.raises(ValueError, match="initial has 21 candidates: expected 20 at most"):
         run(jax.random.key(0), cost, evaluations=50, settings=SIZES, initial=known)

@@ -336,9 +336,63 @@ def test_asynchronous_ops_are_one_op():
         (ASYNC.replace("calls=%wrapped", "calls=%w"), "line 20: calls 'w' is not defined above"),
         (ASYNC.replace("ROOT %sum.1", "%sum.1"), "line 23: the computation of line 15 has no ROOT"),
         (ASYNC.replace("f32[] add(", "add("), "line 7 is no instruction"),
+        (ASYNC.replace("%x = f32[8]", "%x = f32[?,4]"), "line 16 is no instruction"),
+        (ASYNC.replace("%x = f32[8]", "%x = f32[?,4]"), "a dimension is '?': expected a whole"),
+        (ASYNC.replace("%x = f32[8]", "%x = f32[-8]"), "a dimension is '-8'"),
+        (ASYNC.replace("%x = f32[8]", "%x = f32[8,]"), "a dimension is ''"),
+        (ASYNC.replace("%x = f32[8]", f"%x = f32[{'9' * 5000}]"), "line 16 is no instruction"),
+        (ASYNC.replace("%x = f32[8]", f"%x = f32[{'9' * 18}]"), "expected one that fits"),
+        (ASYNC.replace("%x = f32[8]{0}", "%x = b(f32[8])"), "line 16 is no instruction"),
+        (ASYNC.replace("%x = f32[8]{0}", "%x = b(f32[8])"), "expected a shape such as f32[2,3]"),
+        (ASYNC.replace("%x = f32[8]", "%x = f33[8]"), "f33 is no element type of XLA"),
+        (ASYNC.replace("%x = f32[8]{0}", "%x = " + "(" * 9999), "line 16 is no instruction"),
+        (ASYNC.replace("parameter(0), shard", "parameter(1), shard"), "line 15: the computation"),
+        (ASYNC.replace("parameter(0), shard", "parameter(x), shard"), "line 15: the computation"),
+        (ASYNC.replace("%b = f32[] parameter(1)", "%b = f32[] parameter(0)"), "line 4: the comp"),
+        (ASYNC.replace("%b = f32[]", "%a = f32[]"), "line 6: instruction 'a' is a second one"),
+        (ASYNC.replace("%wrapped (p", "%add (p"), "line 10: computation 'add' is a second one"),
+        (ASYNC.replace("%wrapped (p: f32[16]) -> f32[16] {", ""), "line 11: an instruction outs"),
+        (ASYNC.replace(", calls=%wrapped", ""), "line 20: async-start 'go' is malformed: ValueE"),
+        (ASYNC.replace("all-reduce(%went)", "compare(%went)"), "line 22: compare 'sum.1' is malf"),
+        (ASYNC.replace("all-reduce(%went)", "dot(%went)"), "line 22: dot 'sum.1' is malformed"),
+        (ASYNC.replace("all-reduce(%went)", "scatter()"), "line 22: scatter 'sum.1' is"),
+        (ASYNC.replace("all-reduce(%went)", "conditional(%went)"), "line 22: conditional 'sum.1'"),
+        (ASYNC.replace("all-reduce(%went)", "get-tuple-element(%went)"), "line 22: get-tuple-el"),
+        (
+            ASYNC.replace("m, is", "m, input_output_alias={ {0}: (3, {}, may-alias) }, is"),
+            "a donated parameter is missing",
+        ),
+        (
+            ASYNC.replace("m, is", "m, input_output_alias={ {0}: (0, {1}, may-alias) }, is"),
+            "line 16: parameter 'x' is malformed: ValueError index path (1,)",
+        ),
+        (ASYNC.replace("m, is", "m, alias={, is"), "line 2 is no header"),
     ],
 )
 def test_bad_text(text, message):
     with pytest.raises(ValueError) as error:
         hlo.hlo_graph(text)
     assert message in str(error.value)
+
+
+def nested(depth, calls):
+    """Return a module whose computations call the one before them `calls` times."""
+    names = ["c0", *(f"c{k}" for k in range(1, depth))]
+    text = "HloModule m\n\n"
+    for k, name in enumerate(names):
+        entry = "ENTRY " if k == depth - 1 else ""
+        text += f"{entry}%{name} (p: f32[8]) -> f32[8] {{\n  %p.0 = f32[8] parameter(0)\n"
+        for i in range(calls):
+            body = f"call(%p.{i}), to_apply=%c{k - 1}" if k else f"tanh(%p.{i})"
+            text += f"  {'ROOT ' * (i == calls - 1)}%p.{i + 1} = f32[8] {body}\n"
+        text += "}\n\n"
+    return text
+
+
+def test_calls_that_are_too_deep_or_too_many_are_refused():
+    assert int(hlo.hlo_graph(nested(99, 1)).num_ops) == 2
+    assert int(hlo.hlo_graph(nested(6, 3)).num_ops) == 1 + 3**6
+    with pytest.raises(ValueError, match="calls 101 deep: expected 4194304 at most, and 100 deep"):
+        hlo.hlo_graph(nested(300, 1))
+    with pytest.raises(ValueError, match="instructions in calls 14 deep"):
+        hlo.hlo_graph(nested(30, 3))

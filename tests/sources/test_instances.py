@@ -76,8 +76,21 @@ def test_peak_memory_has_a_tensor_for_each_task_and_pins_sinks():
         ({"edges": [[0, 1, 2, 3]]}, r"edges\[0\]"),
         ({"edges": [[-1, 1, 2]]}, r"edges\[0\]"),
         ({"edges": [[0, 1, 2.5]]}, r"edges\[0\] costs 2.5: expected a whole number"),
-        ({"edges": [[0, 1, -2]]}, r"edges\[0\] costs -2"),
-        ({"edges": [[0, 1, float("inf")]]}, r"edges\[0\] costs inf"),
+        ({"edges": [[0, 1, -2]]}, r"edges\[0\]\[2\] is -2"),
+        ({"edges": [[0, 1, float("inf")]]}, r"edges\[0\]\[2\] is inf"),
+        ({"edges": [[0, 1, "5"]]}, r"edges\[0\]\[2\] is '5'"),
+        ({"edges": [[0, True]]}, r"edges\[0\] is \[0, True\]"),
+        ({"edges": [[0, 1.0]]}, r"edges\[0\] is \[0, 1.0\]"),
+        ({"edges": [[0, 10**400]]}, r"edges\[0\] is \[0, 1000"),
+        ({"edges": [3]}, r"edges\[0\] is 3"),
+        ({"edges": ["01"]}, r"edges\[0\] is '01'"),
+        ({"edges": {}}, "edges has type dict: expected"),
+        ({"tasks": 3}, "tasks has type int: expected a number for each task"),
+        ({"tasks": "123"}, "tasks has type str"),
+        ({"tasks": [1, "1", 1]}, r"tasks\[1\] is '1'"),
+        ({"tasks": [1, True, 1]}, r"tasks\[1\] is True"),
+        ({"tasks": [1, [1], 1]}, r"tasks\[1\] is \[1\]"),
+        ({"tasks": [1, 1, 10**400]}, r"tasks\[2\] is 1000"),
         ({"edges": [[0, 1], [1, 2], [2, 0]]}, "cycle"),
         ({"edges": [[1, 1]]}, "cycle"),
     ),
@@ -86,6 +99,19 @@ def test_what_is_not_valid_is_named(change, message):
     instance = {k: v for k, v in {**MAKESPAN, **change}.items() if v is not None}
     with pytest.raises(ValueError, match=message):
         makespan_instance(instance, 2)
+
+
+@pytest.mark.parametrize("processors", [0, -1, 2.5, "2", True, 2**31])
+def test_processors_are_a_whole_number(processors):
+    with pytest.raises(ValueError, match=f"processors is {processors!r}: expected a whole number"):
+        makespan_instance(MAKESPAN, processors)
+
+
+@pytest.mark.parametrize("instance", [[], 3, None, "tasks"])
+def test_an_instance_that_is_no_object_is_refused(instance):
+    for read in (lambda x: makespan_instance(x, 2), peak_memory_instance, profiled_step):
+        with pytest.raises(ValueError, match=r"instance has type .*: expected lists by name"):
+            read(instance)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +173,9 @@ def test_a_profiled_layer_is_an_op_forwards_and_one_backwards():
     "change, message",
     (
         ({"nodes": []}, "forward_ms is empty"),
+        ({"nodes": 3}, "nodes has type int: expected layers"),
+        ({"nodes": [layer(1, "x", 1, 1)]}, r"backward_ms\[0\] is 'x'"),
+        ({"nodes": [layer(1, None, 1, 1)]}, r"backward_ms\[0\] is None"),
         ({"nodes": [{"forward_ms": 1}] * 3}, r"backward_ms\[0\] is nan"),
         ({"nodes": [layer(1, 1, 1, -1)]}, r"parameter_bytes\[0\] is -1"),
         ({"nodes": [layer(1, 1, 1, 1.5)]}, r"parameter_bytes\[0\] is 1.5: expected whole bytes"),

@@ -11,7 +11,7 @@ from gopt.graph.graph import check
 from gopt.graph.kinds import KINDS
 from gopt.graph.tracing import trace
 from gopt.sources import hlo
-from gopt.xla import hlo_cost, hlo_text
+from gopt.xla import hlo_cost, hlo_shapes, hlo_text
 
 # All opcodes of XLA, from xla/hlo/ir/hlo_opcode.h (commit 0725a3a9), with the older "bit-reverse".
 # The halves of asynchronous pairs are left out, except "async-start".
@@ -197,7 +197,7 @@ def test_optimization_barriers_are_views():
 )
 def test_small_elements_are_packed(dtype, bits):
     for size in (0, 1, 3, 65536):
-        array = hlo_text.Array(dtype, (size,))
+        array = hlo_shapes.Array(dtype, (size,))
         assert hlo_cost.array_bytes(array) == -(-size * bits // 8)
 
 

@@ -90,12 +90,7 @@ def tables(problem: Problem) -> Tables:
 
 
 def evaluate(
-    problem: Tables,
-    keys: Keys,
-    *,
-    queue: str = "buckets",
-    makespan: bool = True,
-    peak: bool = True,
+    problem: Tables, keys: Keys, *, queue: str = "buckets", makespan: bool = True, peak: bool = True
 ) -> Cost:
     """Return the costs of a population.
 

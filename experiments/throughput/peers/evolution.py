@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gopt.cost.schedule.decoding import Keys
+from gopt.host.extras import check_installed, optional
 from gopt.search.brkga import Settings
 
 Cost = Callable[[Keys], np.ndarray]  # float32 keys [P, ...] to costs [P]
@@ -29,6 +30,7 @@ def pymoo(
 
     Its elimination of duplicates is off, because gopt has none and it would take most of the time.
     """
+    check_installed(optional("pymoo", "peers", "pymoo"))
     from pymoo.algorithms.soo.nonconvex.brkga import BRKGA, EliteBiasedSelection
     from pymoo.core.duplicate import NoDuplicateElimination
     from pymoo.core.mating import Mating

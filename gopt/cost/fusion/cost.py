@@ -90,12 +90,12 @@ def flipped_costs(problem: FusionProblem, fuse: Bool[jax.Array, " N"]) -> Int32[
     """
     fuse = _checked(problem, fuse)
     choices, count = jnp.asarray(problem.choices), jnp.asarray(problem.num_choices)
-    own = _cost(problem, fuse)
+    own, rows = _cost(problem, fuse), jnp.arange(fuse.size, dtype=jnp.int32)
 
     def step(k: jax.Array, costs: jax.Array) -> jax.Array:
-        places = k * LANES + jnp.arange(LANES)
+        places = k * LANES + jnp.arange(LANES, dtype=jnp.int32)
         ops = choices[jnp.minimum(places, len(choices) - 1)]
-        found = _costs(problem, fuse ^ (jnp.arange(fuse.size) == ops[:, None]))
+        found = _costs(problem, fuse[None] ^ (rows[None] == ops[:, None]))
         return costs.at[jnp.where(places < count, ops, fuse.size)].set(found, mode="drop")
 
     return lax.fori_loop(0, (count + LANES - 1) // LANES, step, jnp.full(fuse.shape, own))

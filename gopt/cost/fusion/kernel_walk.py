@@ -89,7 +89,7 @@ def find_kernels(problem: FusionProblem, fuse: Bool[jax.Array, "L N"]) -> Kernel
         until = jnp.where(joins != 0, further, until)
         for column, value in enumerate((k, joins, reads)):
             found = store(found, 3 * count + column, value)
-        count = count + ((joins | reads) != 0)
+        count = count + ((joins | reads) != 0).astype(jnp.int32)
         visit = _Visit(k + 1, until, some & ~last, all_ | last, inside, load(reach.place, k), joins)
         return visit, written, found, count
 
@@ -187,7 +187,7 @@ def visits_inside(problem: FusionProblem, found: KernelWalk) -> Bool[jax.Array, 
       found: kernels of the configurations.
     """
     entries = found.found.reshape(-1, 3)
-    is_found = (jnp.arange(len(entries)) < found.count) & (entries[:, 1] != 0)
+    is_found = (jnp.arange(len(entries), dtype=jnp.int32) < found.count) & (entries[:, 1] != 0)
     size = problem.reach.kernel.size
     return jnp.zeros(size, bool).at[jnp.where(is_found, entries[:, 0], size)].set(True, mode="drop")
 
@@ -199,13 +199,14 @@ def masks(words: Int32[jax.Array, " ..."], lanes: int) -> Int32[jax.Array, "... 
       words: int32 `[...]`; one bit per configuration.
       lanes: number of configurations, `L`.
     """
-    return -((words[..., None] >> jnp.arange(lanes, dtype=jnp.int32)) & 1)
+    shifts = jnp.arange(lanes, dtype=jnp.int32).reshape(*[1] * words.ndim, lanes)
+    return -((words[..., None] >> shifts) & 1)
 
 
 def _words(bits: jax.Array) -> jax.Array:
     """Return the bits of up to 32 configurations, bool `[L, N]`, as words, int32 `[N]`."""
     shifts = jnp.arange(len(bits), dtype=jnp.int32)[:, None]
-    return jnp.sum(bits.astype(jnp.int32) << shifts, 0)
+    return jnp.sum(bits.astype(jnp.int32) << shifts, 0, dtype=jnp.int32)
 
 
 def _of_each(problem: FusionProblem, found: KernelWalk, lanes: int, step: Any) -> jax.Array:

@@ -58,7 +58,8 @@ def fuse_by_level(problem: FusionProblem, level: Int32[jax.Array, " N"]) -> Bool
     Raises:
       ValueError: there is not one level per op.
     """
-    return kernel_ends_by_level(problem, level) != jnp.arange(problem.compute.shape[-1])
+    ops = jnp.arange(problem.compute.shape[-1], dtype=jnp.int32)
+    return kernel_ends_by_level(problem, level) != ops
 
 
 def kernel_ends_by_level(

@@ -76,7 +76,7 @@ class Rules:
         for role in {role for producer, roots in self.fuses_into for role in (producer, *roots)}:
             if moves and role not in moves:
                 raise ValueError(f"fuses_into has no {role!r} among what moves may be fused into")
-        if self.max_kernel_ops < 1:
+        if not self.max_kernel_ops >= 1:
             raise ValueError(f"max_kernel_ops is {self.max_kernel_ops}: expected 1 at least")
 
     def masks(self) -> np.ndarray:

@@ -45,7 +45,7 @@ def contract_kernels(joint: JointProblem, level: Int32[jax.Array, " N"]) -> Prob
     joint = jax.tree.map(jnp.asarray, joint)
     problem, ops = joint.schedule, joint.schedule.shape.ops
     end = kernel_ends_by_level(joint.fusion[0], level)
-    fused = end != jnp.arange(ops)
+    fused = end != jnp.arange(ops, dtype=jnp.int32)
     kinds = [kernels_of(fusion, fused).time for fusion in joint.fusion]
     time = jnp.stack(kinds, 1)[:, joint.kind]
     longest = MAX_SLOWDOWN * jax.ops.segment_sum(problem.op_ticks, end, ops)

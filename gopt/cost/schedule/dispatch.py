@@ -72,7 +72,8 @@ def placement(problem: Problem, device: Int32[jax.Array, " N"]) -> Keys:
       problem: one problem.
       device: int32 `[N]`; device of each op, as returned by `legalize_placement`.
     """
-    there = jnp.asarray(device)[:, None] == jnp.arange(problem.num_devices)
+    devices = jnp.arange(problem.num_devices, dtype=jnp.int32)
+    there = jnp.asarray(device)[:, None] == devices[None]
     return Keys(there.astype(jnp.float32), None, None)
 
 

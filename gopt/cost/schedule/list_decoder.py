@@ -94,7 +94,7 @@ def _order(problem: Problem, priority: jax.Array) -> tuple[jax.Array, jax.Array]
             return use + 1, ready_queue.add(queue, load(rank, reader), wanted), waits
 
         _, queue, waits = lax.while_loop(lambda s: s[0] < last, notify, (first, queue, waits))
-        count = count + ~load(problem.is_input, op)
+        count = count + (~load(problem.is_input, op)).astype(jnp.int32)
         return queue, ready_queue.first(queue), waits, order, count
 
     order = jnp.full(n, -1, jnp.int32)
@@ -124,6 +124,9 @@ def _place(
     link = jnp.where(shared, d + problem.channel, idle).ravel()
     op_ticks = jnp.where(problem.allowed, problem.op_ticks, MAX_TICKS).ravel()
     transfer_ticks = problem.transfer_ticks.ravel()
+
+    def first_trial(bound: jax.Array) -> jax.Array:
+        return jnp.where(bound < 0, jnp.int32(0), jnp.int32(d))
 
     def step(state: Any) -> Any:
         k, trial, read, latest, busy, best, best_end, writes, arrays = state
@@ -173,25 +176,25 @@ def _place(
         best = jnp.where(is_better, here, best)
         best_end = jnp.where(is_better, finish, best_end)
         is_done = is_op & is_final
-        k = k + is_done
+        k = k + is_done.astype(jnp.int32)
         op = load(order, k)
         bound = load(pin, op)
         best = jnp.where(is_done, bound, best)
         best_end = jnp.where(is_done, MAX_TICKS, best_end)
-        trial = jnp.where(is_done, jnp.where(bound < 0, 0, d), trial + is_op)
+        trial = jnp.where(is_done, first_trial(bound), trial + is_op.astype(jnp.int32))
         read = jnp.where(is_op, load(problem.first_read, op), read + 1)
         arrays = device, end, free, tried, stamp
         return k, trial, read, latest, busy, best, best_end, writes, arrays
 
     zero = jnp.int32(0)
     device = jnp.where(problem.is_input, pin, _NOWHERE)
-    end = jnp.where(jnp.arange(spare + 1) < n, 0, -1).astype(jnp.int32)
+    end = jnp.where(jnp.arange(spare + 1, dtype=jnp.int32) < n, jnp.int32(0), jnp.int32(-1))
     none = jnp.zeros(idle + 1, jnp.int32)
     op = order[0]
     bound = load(pin, op)
     state = (
         zero,
-        jnp.where(bound < 0, 0, d),
+        first_trial(bound),
         load(problem.first_read, op),
         zero,
         zero,
@@ -210,7 +213,7 @@ def _standard(problem: Problem, device: jax.Array, order: jax.Array) -> Keys:
     n, d = problem.op_ticks.shape
     t = problem.shape.tensors
     steps = jnp.arange(1, n + 1, dtype=jnp.int32)
-    position = jnp.where(problem.is_input, 0, n + 1)
+    position = jnp.where(problem.is_input, jnp.int32(0), jnp.int32(n + 1))
     position = position.at[order].set(steps, mode="drop", wrap_negative_indices=False)
     copy = problem.tensor * d + device[problem.consumer]
     first = jnp.full(t * d, n + 1, jnp.int32).at[copy].min(position[problem.consumer])
@@ -218,6 +221,6 @@ def _standard(problem: Problem, device: jax.Array, order: jax.Array) -> Keys:
     scale = jnp.float32(2 * n + 3)
     return Keys(
         device=jax.nn.one_hot(device, d, dtype=jnp.float32),
-        priority=(2 * position + 1) / scale,
-        transfer=(2 * first).reshape(t, d) / scale,
+        priority=(2 * position + 1).astype(jnp.float32) / scale,
+        transfer=(2 * first).reshape(t, d).astype(jnp.float32) / scale,
     )

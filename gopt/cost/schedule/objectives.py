@@ -44,7 +44,9 @@ def objective(problem: Problem, cost: Cost, name: str) -> Float32[jax.Array, " .
     if name == "makespan":
         return cost.makespan.astype(jnp.float32)
     capacity = jnp.asarray(problem.capacity)
-    excess = jnp.maximum(cost.peak - capacity, 0) / jnp.maximum(capacity, 1).astype(jnp.float32)
+    capacity = jnp.broadcast_to(capacity, cost.peak.shape)
+    excess = jnp.maximum(cost.peak - capacity, 0).astype(jnp.float32)
+    excess = excess / jnp.maximum(capacity, 1).astype(jnp.float32)
     worst = jnp.max(excess, axis=-1)
     return jnp.where(worst > 0, MAX_TICKS * (1 + worst), cost.makespan.astype(jnp.float32))
 
@@ -99,7 +101,8 @@ def relaxed_cost(problem: Problem, name: str) -> Callable[[Keys], jax.Array] | N
     def cost(keys: Keys) -> jax.Array:
         found = jax.vmap(evaluate, (None, 0))(problem, keys)
         capacity = jnp.maximum(jnp.asarray(problem.capacity), 1).astype(jnp.float32)
-        excess = jnp.max(found.peak / capacity, -1, initial=1.0)
-        return found.makespan * jnp.minimum(excess, 2.0**20) ** 4  # keeps the cost finite
+        excess = jnp.max(found.peak.astype(jnp.float32) / capacity[None], -1, initial=1.0)
+        # The limit keeps the cost finite.
+        return found.makespan.astype(jnp.float32) * jnp.minimum(excess, 2.0**20) ** 4
 
     return cost

@@ -117,7 +117,7 @@ def compute_op_times(
 
     state = count, clock.idle(d), zeros, zeros
     _, _, last, behind = lax.while_loop(lambda s: s[0] > 0, look_back, state)
-    is_real = jnp.arange(n) < problem.num_ops
+    is_real = jnp.arange(n, dtype=jnp.int32) < problem.num_ops
     makespan = jnp.max(end)
     left = jnp.where(is_real, makespan - end[:n], 0)
     ticks = demands[1 : 2 * n : 2]

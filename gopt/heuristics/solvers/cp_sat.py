@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from ortools.sat.python import cp_model
 
 from gopt.cost.schedule.decoding import Keys, Schedule, decode
 from gopt.cost.schedule.execution import simulate
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.bounds import makespan_bound, peak_bound
 from gopt.heuristics.schedule.encode import keys_from_items
+from gopt.host.extras import optional
+from gopt.host.progress import Progress, Show
+
+cp_model = optional("ortools.sat.python.cp_model", "solvers", "CP-SAT")
 
 
 class Solution(NamedTuple):
@@ -41,6 +44,7 @@ def solve(
     seconds: float,
     workers: int = 0,
     seed: int = 0,
+    progress: Show = True,
 ) -> Solution:
     """Return the best schedule that CP-SAT finds from a given one, and a lower bound.
 
@@ -52,6 +56,7 @@ def solve(
       workers: number of threads; 0 means one per core. With one thread and enough time to finish,
         equal arguments give equal schedules.
       seed: random seed of the solver.
+      progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Raises:
       ValueError: the objective is unknown, or `seconds` is not positive.
@@ -68,7 +73,9 @@ def solve(
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = seed
-    status = solver.solve(variables.model)
+    with Progress("CP-SAT", progress) as shows:
+        shows.stage(f"solver, {seconds:g} s at most")
+        status = solver.solve(variables.model)
     if status in (cp_model.MODEL_INVALID, cp_model.INFEASIBLE):
         reason = variables.model.validate() or "it finds no schedule, and one was given"
         raise RuntimeError(f"CP-SAT refuses the model: {reason}")
@@ -160,7 +167,7 @@ class _Variables:
             self.model.add_bool_or(sent, home, ~self.on[op][to])
         return sent
 
-    def keys(self, solver: cp_model.CpSolver) -> Keys:
+    def keys(self, solver: Any) -> Keys:
         """Return the keys of the solution."""
         device = [[solver.value(here) for here in on].index(1) for on in self.on]
         # At equal begins, items that take no time come first, producers before readers.

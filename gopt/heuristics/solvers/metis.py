@@ -3,9 +3,10 @@
 Needs the extra `solvers`.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
-import pymetis
 from jaxtyping import Int32
 from scipy import sparse
 
@@ -17,6 +18,9 @@ from gopt.heuristics.schedule.orders.memory_orders import depth_first_order
 from gopt.heuristics.schedule.placement.list_scheduling import mean_ticks, mean_transfer_ticks
 from gopt.heuristics.schedule.placement.order_splits import serial_schedule
 from gopt.heuristics.schedule.readiness import check_group
+from gopt.host.extras import optional
+
+pymetis = optional("pymetis", "solvers", "METIS")
 
 _TOTAL = 2**29  # sum that weights are scaled to: METIS counts in int32
 
@@ -127,7 +131,7 @@ def _links(problem: Problem, sent: np.ndarray, *, divide_transfer_cost: bool) ->
 
 
 def _metis(
-    problem: Problem, links: sparse.csr_matrix, weight: np.ndarray, options: pymetis.Options
+    problem: Problem, links: sparse.csr_matrix, weight: np.ndarray, options: Any
 ) -> np.ndarray:
     """Return the device of each of K vertices, int64 `[K]`, with balanced weights."""
     count = min(problem.num_devices, len(weight))

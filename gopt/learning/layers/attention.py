@@ -53,7 +53,7 @@ class SegmentAttention(nn.Module):
         def attend(rows: tuple[jax.Array, ...]) -> jax.Array:
             query, key, value, seen = rows
             scores = jnp.einsum("qhw,khw->hqk", query, key) / shape[1] ** 0.5
-            weights = nn.softmax(jnp.where(seen, scores, -1e30))
+            weights = nn.softmax(jnp.where(seen[None, None], scores, -1e30))
             return jnp.einsum("hqk,khw->qhw", weights, value)
 
         seen = jnp.concatenate([real_before, real], 1)
@@ -73,6 +73,7 @@ class Superposition(nn.Module):
     @nn.compact
     def __call__(self, ops: jax.Array, mask: jax.Array) -> jax.Array:
         """Return embeddings of ops, `[N, width]`; `mask` `[N]` marks real rows."""
-        whole = jnp.sum(ops * mask[:, None], 0) / jnp.maximum(mask.sum(), 1)
+        real = mask.astype(jnp.float32)[:, None]
+        whole = jnp.sum(ops * real, 0, keepdims=True) / jnp.maximum(real.sum(), 1)
         scale = nn.Dense(ops.shape[1], kernel_init=nn.initializers.zeros)(whole)
         return ops * (1 + scale)

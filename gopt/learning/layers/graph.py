@@ -12,7 +12,8 @@ from gopt.learning.graphs import GraphsTuple
 
 def op_mask(graphs: GraphsTuple) -> Bool[jax.Array, " N"]:
     """Return a mask of real ops, bool `[N]`, for one graph of `to_graphs_tuple`."""
-    return jnp.arange(len(jax.tree.leaves(graphs.nodes)[0])) < graphs.n_node[0]
+    rows = len(jax.tree.leaves(graphs.nodes)[0])
+    return jnp.arange(rows, dtype=jnp.int32) < graphs.n_node[0]
 
 
 def graph_network(
@@ -56,8 +57,8 @@ def graph_attention(
         senders=jnp.concatenate([sender, own]),
         receivers=jnp.concatenate([receiver, own]),
         globals=None,
-        n_node=jnp.array([len(nodes)]),
-        n_edge=jnp.array([len(nodes) + len(sender)]),
+        n_node=jnp.int32([len(nodes)]),
+        n_edge=jnp.int32([len(nodes) + len(sender)]),
     )
     layer = jraph.GAT(
         query,

@@ -46,12 +46,13 @@ class Feedback(nn.Module):
     def __call__(self, base: jax.Array) -> jax.Array:
         """Return outputs of ops, `[N, L]`: the base `[N, L]`, shifted by an Elman network."""
         start = nn.initializers.lecun_normal()
-        kept = self.param("kept", start, (self.width, self.width))
-        told = self.param("told", start, (base.shape[1], self.width))
-        moves = self.param("moves", nn.initializers.zeros, (self.width, base.shape[1]))
+        kept = self.param("kept", start, (self.width, self.width), jnp.float32)
+        told = self.param("told", start, (base.shape[1], self.width), jnp.float32)
+        shape = (self.width, base.shape[1])
+        moves = self.param("moves", nn.initializers.zeros, shape, jnp.float32)
 
         def step(state: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
             row = row + state @ moves
             return jnp.tanh(state @ kept + row @ told), row
 
-        return lax.scan(step, jnp.zeros(self.width), base)[1]
+        return lax.scan(step, jnp.zeros(self.width, jnp.float32), base)[1]

@@ -59,7 +59,7 @@ class ProgramTimes(StoredTimes):
           ValueError: `rounds` or `patience` is not positive, or the file does not hold times of
             this machine with these settings.
         """
-        if rounds < 1:
+        if not rounds >= 1:
             raise ValueError(f"rounds is {rounds}: expected 1 at least")
         if not patience > 0:
             raise ValueError(f"patience is {patience}: expected a positive number of seconds")

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from gopt.host.progress import Progress
 from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import Change, TermCosts
 from gopt.rewriting.ir.operators import Attributes
@@ -226,6 +227,7 @@ def partial_equivalence(
     rounds: int = 2,
     alpha: float = 1.05,
     budget: int = 100,
+    progress: Progress | None = None,
 ) -> RewriteSearchResult:
     """Return the cheapest program found by alternating rules and forms of ops.
 
@@ -238,24 +240,31 @@ def partial_equivalence(
         rules. The rules are applied once before the first round.
       alpha: see `backtracking`.
       budget: see `backtracking`; for each of the `rounds + 1` applications of the rules.
+      progress: see `backtracking`.
 
     Raises:
       ValueError: `alpha` is less than 1, or `budget` or `rounds` is less than 0.
     """
-    if rounds < 0:
+    if not rounds >= 0:
         raise ValueError(f"rounds is {rounds}: expected 0 at least")
     prices = TermCosts(terms, cost)
-    best = backtracking(terms, roots, cost, rules, alpha=alpha, budget=budget)
-    for _ in range(rounds):
-        forms = mutated(terms, best.roots, prices)
-        if forms.cost >= best.cost:
-            break
-        then = backtracking(terms, forms.roots, cost, rules, alpha=alpha, budget=budget)
-        best = RewriteSearchResult(
-            then.roots,
-            then.cost,
-            (*best.rewrites, *forms.rewrites, *then.rewrites),
-            best.num_visited + forms.num_visited + then.num_visited,
-            then.stop_reason,
-        )
-    return best
+    progress = progress or Progress()
+    search = functools.partial(backtracking, alpha=alpha, budget=budget, progress=progress)
+    best = search(terms, roots, cost, rules)
+    with progress.interruptible():
+        for _ in range(rounds):
+            if progress.is_over:
+                break
+            progress.stage("forms of ops")
+            forms = mutated(terms, best.roots, prices)
+            if forms.cost >= best.cost:
+                break
+            then = search(terms, forms.roots, cost, rules)
+            best = RewriteSearchResult(
+                then.roots,
+                then.cost,
+                (*best.rewrites, *forms.rewrites, *then.rewrites),
+                best.num_visited + forms.num_visited + then.num_visited,
+                then.stop_reason,
+            )
+    return best._replace(stop_reason=progress.cut_note or best.stop_reason)

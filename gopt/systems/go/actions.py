@@ -65,7 +65,8 @@ def sample(
     scores = logits[:, 1:]
     one = jax.random.categorical(to_move, scores.ravel(), shape=(samples,))
     group, value = one // scores.shape[1], one % scores.shape[1]
-    moved = jnp.where(jnp.arange(len(logits)) == group[:, None], value[:, None] + 1, KEEP)
+    groups = jnp.arange(len(logits), dtype=group.dtype)[None]
+    moved = jnp.where(groups == group[:, None], value[:, None] + 1, KEEP)
     can = (scores > NEVER).any()
     action = jnp.where(can & (drawn == KEEP).all(1, keepdims=True), moved, drawn)
     return action.astype(jnp.int32)
@@ -80,12 +81,14 @@ def log_prob(logits: Float32[jax.Array, "K 1+V"], action: Int32[jax.Array, "S K"
       logits: float32 `[K, 1 + V]`.
       action: int32 `[S, K]`.
     """
-    drawn = losses.categorical_log_prob(logits[None], action).sum(1)
+    drawn = jax.vmap(losses.categorical_log_prob, (None, 0))(logits, action).sum(1)
     none = losses.categorical_log_prob(logits, jnp.zeros(len(logits), jnp.int32)).sum()
     chosen = jnp.take_along_axis(logits[None], action[..., None], -1)[..., 0]
     score = jnp.sum(jnp.where(action == KEEP, 0, chosen), 1)
     made_up = none + score - jax.nn.logsumexp(logits[:, 1:])
-    return jnp.where((action != KEEP).sum(1) == 1, jnp.logaddexp(drawn, made_up), drawn)
+    return jnp.where(
+        (action != KEEP).sum(1, dtype=jnp.int32) == 1, jnp.logaddexp(drawn, made_up), drawn
+    )
 
 
 def apply_action(
@@ -103,6 +106,7 @@ def apply_action(
     task = task_of(name, inputs, decision)
     group = jnp.minimum(inputs.group[level], action.shape[1])
     of_op = jnp.pad(action, ((0, 0), (0, 1)))[:, group]
-    value = jnp.where((of_op == KEEP) | ~task.is_about, task.value, of_op - 1)
+    stays = (of_op == KEEP) | ~task.is_about[None]
+    value = jnp.where(stays, task.value[None], of_op - 1)
     same = jax.tree.map(lambda x: jnp.broadcast_to(x, value.shape), decision)
     return same._replace(**{name: value})

@@ -183,7 +183,7 @@ def first_come_order(
 def _first_come(problem: Problem | JointProblem, decision: OpDecisions) -> tuple[jax.Array, ...]:
     """Return items in first-come order, their number, and the kernel end of each op, `[N]`."""
     decision = jax.tree.map(jnp.asarray, decision)
-    end = jnp.arange(len(decision.placement))
+    end = jnp.arange(len(decision.placement), dtype=jnp.int32)
     if isinstance(problem, JointProblem):
         end = kernel_ends_by_level(problem.fusion[0], decision.fusion)
         problem = contract_kernels(problem, decision.fusion)

@@ -101,7 +101,7 @@ def observe(
     for task in (task_of(name, inputs, decision) for name in settings.tasks):
         for level, most in enumerate(settings.levels):
             size = min(most, len(task.value))
-            is_real = jnp.arange(size) < inputs.count[level]
+            is_real = jnp.arange(size, dtype=jnp.int32) < inputs.count[level]
             found.append(_groups(inputs, ops, uses, task, inputs.group[level], is_real))
     return tuple(found)
 
@@ -109,16 +109,17 @@ def observe(
 def _of_ops(inputs: Inputs, timing: OpTimes) -> _Ops:
     whole = jnp.maximum(timing.makespan, 1).astype(jnp.float32)
     critical = (timing.slack == 0).astype(jnp.float32)
-    start = timing.start / whole
+    start = timing.start.astype(jnp.float32) / whole
+    waited = (timing.start - timing.arrived).astype(jnp.float32)
     moment = jnp.minimum(BINS * start, BINS - 1).astype(jnp.int32)
-    there = jax.nn.one_hot(timing.device, inputs.allowed.shape[1])
+    there = jax.nn.one_hot(timing.device, inputs.allowed.shape[1], dtype=jnp.float32)
     return _Ops(
         moment=moment,
         crowd=jnp.sum(_busy(inputs, moment, there)[moment] * there, 1),
         start=start,
-        slack=timing.slack / whole,
-        waited=critical * (timing.start - timing.arrived) / whole,
-        local_slack=critical * timing.local_slack / whole,
+        slack=timing.slack.astype(jnp.float32) / whole,
+        waited=critical * waited / whole,
+        local_slack=critical * timing.local_slack.astype(jnp.float32) / whole,
         critical=critical,
     )
 
@@ -138,7 +139,7 @@ def _groups(
 ) -> Groups:
     """Return the features of the groups of a level; `is_real` is bool `[K]`."""
     size, values = len(is_real), task.may.shape[1]
-    on = jax.nn.one_hot(task.value, values)  # [N, V]
+    on = jax.nn.one_hot(task.value, values, dtype=jnp.float32)  # [N, V]
     mine, time = task.is_about.astype(jnp.float32)[:, None], inputs.share[:, None]
     weight = mine * (time + 1e-9)  # a group without time has a value, too
 
@@ -146,7 +147,7 @@ def _groups(
     meets = _busy(inputs, ops.moment, on)[ops.moment]
     averaged = jnp.concatenate([on, meets, ops.crowd[:, None], ops.start[:, None]], 1)
     columns = (
-        *(weight * averaged, weight, mine * on, mine * ~task.may),
+        *(weight * averaged, weight, mine * on, mine * (~task.may).astype(jnp.float32)),
         *(mine, mine * time, mine * time * ops.critical[:, None]),
     )
     summed = jax.ops.segment_sum(jnp.concatenate(columns, 1), group, size)
@@ -162,20 +163,24 @@ def _groups(
 
     maker, reader = inputs.maker, inputs.reader
     out, into = group[maker], group[reader]
-    outside = (out != into)[:, None] * jnp.stack([uses.sent, uses.urgent], 1)  # [E, 2]
+    is_outside = (out != into).astype(jnp.float32)[:, None]
+    outside = is_outside * jnp.stack([uses.sent, uses.urgent], 1)  # [E, 2]
     made = (outside[:, :, None] * on[maker][:, None]).reshape(len(maker), -1)
     read = (outside[:, :, None] * on[reader][:, None]).reshape(len(maker), -1)
     reads, urgent_reads = _split(jax.ops.segment_sum(made, into, size), values, values)
     given = jax.ops.segment_sum(jnp.concatenate([read, uses.away[:, None]], 1), out, size)
     gives, urgent_gives, away = _split(given, values, values, 1)
 
-    load = values * jnp.sum(time * on, 0)
+    load = values * jnp.sum(time * on, 0, keepdims=True)
     each = (
         *(here, _shares(reads), _shares(gives), log_share(reads), log_share(gives)),
         *(log_share(urgent_reads), log_share(urgent_gives)),
         *(load, load + values * share * (1 - here), values * meets),
         *(_shares(jnp.sum(time * on * ops.critical[:, None], 0)),),
-        *(jnp.log1p(jnp.sum(inputs.bytes[:, None] * on, 0)), jnp.linspace(0, 1, values)),
+        *(
+            jnp.log1p(jnp.sum(inputs.bytes[:, None] * on, 0)),
+            jnp.linspace(0, 1, values, dtype=jnp.float32),
+        ),
         *(log_share(share), crowd, log_share(away), start),
         *(log_share(urgent), urgent / jnp.maximum(share, 1e-9)),
         *(1 - tight, waited, local_slack),

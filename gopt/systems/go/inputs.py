@@ -124,7 +124,7 @@ def inputs(graph: Graph, problem: Problem | JointProblem, *, settings: Settings)
 
 def log_share(share: Any) -> Any:
     """Return a share in 0..1 on a logarithmic scale in 0..1, linear below about 1e-4."""
-    return jnp.log1p(1e4 * share) / math.log1p(1e4)
+    return jnp.log1p(jnp.asarray(1e4 * share, jnp.float32)) / math.log1p(1e4)
 
 
 def _starts(problem: Problem, ticks: np.ndarray) -> np.ndarray:

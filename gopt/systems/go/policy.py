@@ -100,7 +100,8 @@ class Head(nn.Module):
             size = min(most, len(ops))
             total = jax.ops.segment_sum(to_sum, inputs.group[level], size)
             groups.append(dense(total[:, :-1] / jnp.maximum(total[:, -1:], 1)))
-        whole = jnp.sum(ops * mask[:, None], 0) / inputs.graphs.n_node[0]
+        real = mask.astype(jnp.float32)[:, None]
+        whole = jnp.sum(ops * real, 0) / inputs.graphs.n_node[0].astype(jnp.float32)
         changes = self.budget(whole) + jnp.log(self.settings.changes)
         return Embedding(tuple(groups), tuple(changes))
 
@@ -120,7 +121,7 @@ class Head(nn.Module):
         score = _explored(score, is_move, self.settings.explore)
         stay = jnp.broadcast_to(-changes, (len(score), 1))
         entropy = losses.categorical_entropy(score.ravel())
-        largest = jnp.log(jnp.maximum(is_move.sum(), 2))
+        largest = jnp.log(jnp.maximum(is_move.sum(dtype=jnp.float32), 2))
         entropy = jnp.where(is_move.any(), entropy / largest, 0)
         return Moves(jnp.concatenate([stay, score], 1), entropy)
 
@@ -170,7 +171,7 @@ def _as_it_is(ops: jax.Array, mask: jax.Array) -> jax.Array:
 def _explored(score: jax.Array, is_move: jax.Array, explore: float) -> jax.Array:
     """Return log-probabilities of moves `[K, V]`, a share of which is drawn uniformly."""
     score = jnp.where(is_move, score, NEVER)
-    count = jnp.maximum(is_move.sum(), 1)
+    count = jnp.maximum(is_move.sum(dtype=jnp.float32), 1)
     even = jnp.where(is_move, -jnp.log(count), NEVER)
     learned = jnp.where(is_move, score - jax.nn.logsumexp(score), NEVER)
     mixed = jnp.logaddexp(math.log1p(-explore) + learned, math.log(explore) + even)

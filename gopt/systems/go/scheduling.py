@@ -18,6 +18,7 @@ from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.baselines import heuristic_keys, tried
 from gopt.heuristics.schedule.encode import keys_from_items
+from gopt.search.loop import Loop, MakeLoop, Run, whole
 from gopt.search.result import SearchResult
 from gopt.systems.go.decisions import (
     State,
@@ -28,7 +29,8 @@ from gopt.systems.go.decisions import (
     simulator_of,
 )
 from gopt.systems.go.inputs import Inputs
-from gopt.systems.go.search import rollout
+from gopt.systems.go.policy import embed
+from gopt.systems.go.search import iterate
 from gopt.systems.go.settings import Settings
 
 Tree = Any
@@ -63,6 +65,30 @@ def search(
     Raises:
       ValueError: the policy decides neither placement nor scheduling.
     """
+    return search_with(
+        _whole,
+        key,
+        problem,
+        params,
+        inputs=inputs,
+        objective=objective,
+        evaluations=evaluations,
+        settings=settings,
+    )
+
+
+def search_with(
+    run: Run,
+    key: PRNGKeyArray,
+    problem: Problem,
+    params: Tree,
+    *,
+    inputs: Inputs,
+    objective: str,
+    evaluations: int,
+    settings: Settings,
+) -> SearchResult:
+    """Return the result of `search`, whose loop runs as `gopt.search.loop` describes."""
     tasks = tuple(task for task in settings.tasks if task in TASKS)
     if not tasks:
         raise ValueError(f"the policy decides {settings.tasks}: expected some of {TASKS}")
@@ -88,8 +114,9 @@ def search(
     device = np.argmax(np.concatenate([given.device, given.device]), -1)
     starts = jax.device_get(_starts(problem, device, orders, objective=objective))
     first = int(np.argmin(starts.cost))
-    cost, device, items, count = jax.device_get(
-        _search(
+    done, cost, device, items, count = jax.device_get(
+        run(
+            _loop,
             key,
             params,
             problem,
@@ -105,7 +132,7 @@ def search(
         return of_heuristics
     keys = keys_from_items(problem, device[: int(problem.num_ops)], items[:count])
     history = np.array([costs.min(), cost])
-    used = iterations * settings.evaluations_per_iteration
+    used = int(done) * settings.evaluations_per_iteration
     evaluated = np.array([evaluations - left, evaluations - left + used])
     return SearchResult(keys, cost, history, evaluated)
 
@@ -126,8 +153,7 @@ def _starts(problem: Problem, device: jax.Array, orders: jax.Array, *, objective
     return jax.lax.map(one, (device, orders))
 
 
-@partial(jax.jit, static_argnames=("objective", "iterations", "settings"))
-def _search(
+def _loop(
     key: jax.Array,
     params: Tree,
     problem: Problem,
@@ -138,12 +164,38 @@ def _search(
     objective: str,
     iterations: int,
     settings: Settings,
-) -> tuple[jax.Array, ...]:
-    """Return the cost of the best decision, devices, items as issued, and the number of items."""
+) -> Loop:
+    """Return GO's search as a loop over iterations.
+
+    Its result is the number of iterations, the cost of the best decision, devices, items as issued,
+    and the number of items.
+    """
     simulator = simulator_of(problem, objective, order)
-    best, _, _ = rollout(
-        key, params, inputs, start, simulator, iterations=iterations, settings=settings
+    keys = jax.random.split(key, iterations)
+
+    def step(carry: tuple[State, Any], index: Any) -> tuple[State, Any]:
+        best, embedding = carry
+        best, _ = iterate(
+            keys[index], params, embedding, inputs, best, simulator, settings=settings
+        )
+        return best, embedding
+
+    def early(carry: tuple[State, Any], done: int) -> tuple[Any, ...]:
+        best, _ = carry
+        decided = keys_of(problem, order, best.decision)
+        schedule = dispatch.simulate(problem, dispatch.decode(problem, decided))
+        return done, best.cost, schedule.device, schedule.order, schedule.num_items
+
+    return Loop(
+        start=lambda: (start, embed(params, inputs, settings=settings)),
+        step=step,
+        steps=iterations,
+        finish=lambda carry: early(carry, iterations),
+        early=early,
+        least=lambda carry: carry[0].cost,
     )
-    keys = keys_of(problem, order, best.decision)
-    schedule = dispatch.simulate(problem, dispatch.decode(problem, keys))
-    return best.cost, schedule.device, schedule.order, schedule.num_items
+
+
+@partial(jax.jit, static_argnums=0, static_argnames=("objective", "iterations", "settings"))
+def _whole(make: MakeLoop, *arrays: Any, **options: Any) -> Any:
+    return whole(make, *arrays, **options)

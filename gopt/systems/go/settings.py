@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import product
 
-from gopt.learning.settings import check_numbers
+from gopt.learning.settings import MAX_LAYERS, MAX_SIZE, check_numbers
 from gopt.systems.go.decisions import TASKS
 
 
@@ -56,9 +56,11 @@ class Settings:
     max_gradient_norm: float = 0.5
 
     def __post_init__(self) -> None:
-        check_numbers(self, "rounds", "heads", "segment", "iterations", "epochs", at_least=1)
-        check_numbers(self, "width", "samples", at_least=2)  # samples are compared
-        check_numbers(self, "layers", "task_layers", at_least=0)
+        check_numbers(self, "rounds", at_least=1, at_most=MAX_LAYERS)
+        check_numbers(self, "layers", "task_layers", at_least=0, at_most=MAX_LAYERS)
+        check_numbers(self, "iterations", "epochs", at_least=1)
+        check_numbers(self, "heads", "segment", at_least=1, at_most=MAX_SIZE)
+        check_numbers(self, "width", "samples", at_least=2, at_most=MAX_SIZE)  # samples compare
         check_numbers(self, "explore", above=0, below=1)
         check_numbers(
             self,
@@ -69,12 +71,15 @@ class Settings:
             "max_gradient_norm",
             above=0,
         )
+        check_numbers(self, "entropy", at_least=0)
         if self.width % self.heads:
             raise ValueError(f"heads is {self.heads}: expected a divisor of the width {self.width}")
         if not self.tasks or set(self.tasks) - set(TASKS) or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"tasks is {self.tasks}: expected some of {TASKS}, each once")
-        if not self.levels or min(self.levels) < 1:
-            raise ValueError(f"levels is {self.levels}: expected numbers of groups, 1 at least")
+        if not 1 <= len(self.levels) <= MAX_LAYERS or not all(
+            1 <= groups <= MAX_SIZE for groups in self.levels
+        ):
+            raise ValueError(f"levels is {self.levels}: expected numbers in 1..{MAX_SIZE}")
 
     @property
     def moves(self) -> tuple[tuple[int, int], ...]:

@@ -100,7 +100,7 @@ class Policy(nn.Module):
             (state, before), (push, noise) = carry, row
             before = jax.nn.one_hot(before, self.devices + 1, dtype=jnp.float32)  # the last: none
             state, hidden = self.decoder(state, before)
-            asked = (hidden @ self.ask)[:, None] + memory
+            asked = (hidden @ self.ask)[:, None] + memory[None]
             attention = jax.nn.softmax((jnp.tanh(asked) @ self.score)[..., 0])
             known = jnp.concatenate([hidden, attention @ memory], -1)
             logits = s.bound * jnp.tanh(known @ self.to_device / s.temperature)
@@ -127,7 +127,7 @@ class Policy(nn.Module):
         """
         logits = _noisy(self.group_logits(inputs), noise.group)
         each = jax.vmap(losses.categorical_log_prob, (None, 0))(logits, group)
-        of_group = jnp.sum(jnp.where(inputs.is_placed, each, 0), -1)
+        of_group = jnp.sum(jnp.where(jnp.asarray(inputs.is_placed)[None], each, 0), -1)
         devices, of_device = [], []
         for row, *told in zip(group, push, noise.device, strict=True):
             size = logits.shape[1]
@@ -180,7 +180,7 @@ def log_prob(params: Tree, inputs: Inputs, actions: Action, *, settings: Setting
     policy = _policy(inputs, settings)
     push = SURE * jax.nn.one_hot(actions.device, policy.devices, dtype=jnp.float32)
     ops, groups = len(inputs.kind), actions.device.shape[-1]
-    none = Noise(jnp.zeros((ops, groups)), jnp.zeros_like(push))
+    none = Noise(jnp.zeros((ops, groups), jnp.float32), jnp.zeros_like(push))
     return cast(Any, policy.apply(params, inputs, actions.group, push, none))[1]
 
 
@@ -209,7 +209,7 @@ def init(key: jax.Array, inputs: Inputs, *, settings: Settings) -> Tree:
     policy = _policy(inputs, settings)
     ops, groups = len(inputs.kind), settings.groups_on(policy.devices)
     push = jnp.zeros((1, 1, groups, policy.devices), jnp.float32)
-    none = Noise(jnp.zeros((ops, groups)), push)
+    none = Noise(jnp.zeros((ops, groups), jnp.float32), push)
     return policy.init(key, inputs, jnp.zeros((1, ops), jnp.int32), push, none)
 
 
@@ -218,9 +218,9 @@ def _noise(key: jax.Array, logits: jax.Array, devices: int, settings: Settings) 
     s = settings
     shapes = logits.shape, (s.groupings, s.placements, logits.shape[1], devices)
     if not s.noise:
-        return Noise(*map(jnp.zeros, shapes))
-    keys = jax.random.split(key)
-    return Noise(*(s.noise * jax.random.normal(*each) for each in zip(keys, shapes, strict=True)))
+        return Noise(*(jnp.zeros(shape, jnp.float32) for shape in shapes))
+    rows = zip(jax.random.split(key), shapes, strict=True)
+    return Noise(*(s.noise * jax.random.normal(*row, jnp.float32) for row in rows))
 
 
 def _noisy(logits: jax.Array, noise: jax.Array) -> jax.Array:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gopt.learning.settings import check_numbers
+from gopt.learning.settings import MAX_SIZE, check_numbers
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,10 @@ class Settings:
     max_gradient_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        check_numbers(self, "groups", "per_device", "hidden", "groupings", "placements", at_least=1)
-        if self.width < 2 or self.width % 2:
+        check_numbers(self, "groups", "per_device", "hidden", at_least=1, at_most=MAX_SIZE)
+        check_numbers(self, "groupings", "placements", at_least=1)
+        check_numbers(self, "width", at_least=2, at_most=MAX_SIZE)
+        if self.width % 2:
             raise ValueError(f"width is {self.width}: expected an even number, one half each way")
         check_numbers(self, "decay", at_least=0, below=1)
         check_numbers(self, "noise", at_least=0)

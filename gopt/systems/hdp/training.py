@@ -38,7 +38,7 @@ class State(one_graph.State):
     """The state of training; `unit` is the mean of the first finite costs.
 
     Attributes:
-      baseline: float32 `[]`, moving average of rewards; NaN before the first.
+      baseline: float32 `[]`, moving average of rewards; infinite before the first.
     """
 
     baseline: Any
@@ -50,8 +50,8 @@ def start(params: Tree, task: Task, *, settings: Settings) -> State:
         params,
         optimizer(settings),
         State,
-        unit=jnp.float32(jnp.nan),
-        baseline=jnp.float32(jnp.nan),
+        unit=jnp.float32(jnp.inf),
+        baseline=jnp.float32(jnp.inf),
         device=jnp.zeros(len(task.inputs.kind), jnp.int32),
         cost=jnp.float32(jnp.inf),
     )
@@ -119,10 +119,12 @@ def step(
     costs = batch.cost(placed)
 
     finite = jnp.isfinite(costs)
-    mean = jnp.where(finite, costs, 0).sum() / finite.sum()
-    unit = jnp.where(jnp.isnan(state.unit), mean, state.unit)
+    count = finite.sum(dtype=jnp.float32)
+    mean = jnp.where(finite, costs, 0).sum() / jnp.maximum(count, 1)
+    first = jnp.where(count > 0, mean, jnp.inf)
+    unit = jnp.where(jnp.isfinite(state.unit), state.unit, first)
     rewards = reward(costs, unit, settings)
-    baseline = jnp.where(jnp.isnan(state.baseline), rewards.mean(), state.baseline)
+    baseline = jnp.where(jnp.isfinite(state.baseline), state.baseline, rewards.mean())
     slope = jax.grad(losses.reinforce)(log_prob, rewards.reshape(log_prob.shape), baseline)
     (gradient,) = pull_back(slope)
 

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float32, Shaped
 from gopt.cost.fusion.cost import fusion_cost
 from gopt.cost.fusion.problem import FusionProblem
 from gopt.learning.graphs import GraphsTuple
+from gopt.learning.layers.graph import op_mask
 from gopt.learning.layers.sage import GraphSAGE, sage_round
 from gopt.learning.train import TrainState
 from gopt.search.guided import Guide
@@ -53,7 +54,7 @@ class _Cost(nn.Module):
         nodes = nn.Dense(width)(nodes) + value
         for _ in range(ROUNDS):
             nodes = sage_round(nodes, graphs)
-        real = jnp.arange(len(nodes)) < graphs.n_node[0]
+        real = op_mask(graphs)
         share = nn.Dense(1)(nn.gelu(nn.Dense(width)(nodes)))[:, 0]
         return jnp.sum(jnp.where(real, share, 0.0))
 
@@ -63,10 +64,10 @@ def init(key: jax.Array, inputs: GraphsTuple, *, settings: Settings) -> Tree:
     """Return random parameters. The inputs only give shapes."""
     to_encoder, to_head = jax.random.split(key)
     count = len(inputs.nodes["kind"])
-    nodes = jnp.zeros((count, settings.width))
+    nodes = jnp.zeros((count, settings.width), jnp.float32)
     return {
         "encoder": GraphSAGE(settings.width, settings.rounds).init(to_encoder, inputs),
-        "cost": _Cost().init(to_head, nodes, inputs, jnp.zeros(count)),
+        "cost": _Cost().init(to_head, nodes, inputs, jnp.zeros(count, jnp.float32)),
     }
 
 
@@ -105,8 +106,12 @@ def loss(
       settings: settings of the model.
     """
     nodes = encode(params, data.graphs, settings=settings)
-    found = jax.vmap(lambda fuse: predicted(params, nodes, data.graphs, fuse * 1.0))(fuse)
-    error = found - (cost - cost[0]) / data.spread  # differences first: costs are large integers
+    found = jax.vmap(lambda fuse: predicted(params, nodes, data.graphs, fuse.astype(jnp.float32)))(
+        fuse
+    )
+    error = (
+        found - (cost - cost[0]).astype(jnp.float32) / data.spread
+    )  # differences first: costs are large integers
     return jnp.mean((error - jnp.mean(error)) ** 2)
 
 
@@ -120,11 +125,12 @@ def step(
     """
     to_row, to_share, to_flips = jax.random.split(key, 3)
     count = settings.configurations
-    fuse = batch.fuse[jax.random.randint(to_row, (count,), 0, len(batch.fuse))]
+    fuse = batch.fuse[jax.random.randint(to_row, (count,), 0, len(batch.fuse), jnp.int32)]
     least = -jnp.log(jnp.maximum(batch.problem.num_choices, 2).astype(jnp.float32))
-    share = jnp.exp(jax.random.uniform(to_share, (count, 1), minval=least, maxval=jnp.log(0.5)))
-    flips = jax.random.uniform(to_flips, fuse.shape) < share
-    fuse = fuse ^ (flips & batch.problem.configurable)
+    most = jnp.log(jnp.float32(0.5))
+    share = jnp.exp(jax.random.uniform(to_share, (count, 1), jnp.float32, least, most))
+    flips = jax.random.uniform(to_flips, fuse.shape, jnp.float32) < share
+    fuse = fuse ^ (flips & batch.problem.configurable[None])
     cost = jax.vmap(fusion_cost, (None, 0))(batch.problem, fuse)
     value, gradient = jax.value_and_grad(loss)(state.params, batch, fuse, cost, settings=settings)
     return state.apply_gradients(grads=gradient), {"loss": value}

@@ -42,6 +42,7 @@ class Sampling:
             raise ValueError(f"chains is {self.chains}: expected an even number")
         check_numbers(self, "records", at_least=1)
         check_numbers(self, "sweep", above=0, at_most=1)
+        check_numbers(self, "hottest", above=0)
         check_numbers(self, "coldest", above=0, at_most=self.hottest)
 
 
@@ -98,16 +99,16 @@ def sample(
         raise ValueError("problem has no configurable op: expected 1 at least")
     to_start, to_run = jax.random.split(key)
     half = sampling.chains // 2
-    shares = (jnp.arange(half) + 0.5) / half
-    uniform = jax.random.uniform(to_start, (half, len(problem.compute)))
+    shares = (jnp.arange(half, dtype=jnp.float32) + 0.5) / half
+    uniform = jax.random.uniform(to_start, (half, len(problem.compute)), jnp.float32)
     starts = jnp.concatenate([jnp.tile(jnp.asarray(default), (half, 1)), uniform < shares[:, None]])
-    steps = jnp.linspace(0, 1, half)
+    steps = jnp.linspace(0, 1, half, dtype=jnp.float32)
     temperature = sampling.coldest * (sampling.hottest / sampling.coldest) ** steps
     problem = jax.tree.map(jnp.asarray, problem)
     run = partial(_chain, sampling=sampling)
     keys = jax.random.split(to_run, sampling.chains)
     found = jax.jit(jax.vmap(run, (0, None, 0, 0)))(
-        keys, problem, starts & problem.configurable, jnp.tile(temperature, 2)
+        keys, problem, starts & problem.configurable[None], jnp.tile(temperature, 2)
     )
     return Records(*(np.asarray(x).reshape(-1, *x.shape[2:]) for x in found))
 
@@ -121,7 +122,7 @@ def _chain(
     sampling: Sampling,
 ) -> Records:
     count = problem.num_choices
-    visits = jnp.maximum((sampling.sweep * count).astype(jnp.int32), 1)
+    visits = jnp.maximum((sampling.sweep * count.astype(jnp.float32)).astype(jnp.int32), 1)
 
     def costs(decisions: jax.Array) -> jax.Array:
         return jax.vmap(fusion_cost, (None, 0))(problem, decisions > 0)
@@ -132,11 +133,10 @@ def _chain(
 
     state = gibbs.init(start, costs)
     first = record(state)
-    scale = jnp.nanmedian(jnp.where(first.advantage == 0, jnp.nan, jnp.abs(first.advantage)))
-    scale = jnp.nan_to_num(scale, nan=1.0)
+    scale = _median_nonzero(jnp.abs(first.advantage))
 
     def step(state: gibbs.State, k: jax.Array) -> tuple[gibbs.State, Records]:
-        places = k * visits + jnp.arange(problem.choices.size)
+        places = k * visits + jnp.arange(problem.choices.size, dtype=jnp.int32)
         # Choices are sorted from the last op to the first.
         nodes = problem.choices[count - 1 - places % count]
         state = gibbs.sweep(
@@ -144,5 +144,14 @@ def _chain(
         )
         return state, record(state)
 
-    _, others = jax.lax.scan(step, state, jnp.arange(sampling.records - 1))
+    _, others = jax.lax.scan(step, state, jnp.arange(sampling.records - 1, dtype=jnp.int32))
     return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, others)
+
+
+def _median_nonzero(values: jax.Array) -> jax.Array:
+    """Return the median of the values `[N]` above 0, float32 `[]`; 1 without any."""
+    values = jnp.sort(values.astype(jnp.float32))
+    count = jnp.sum(values > 0, dtype=jnp.int32)
+    # The largest `count` values are at the end.
+    low, high = (len(values) - 1 - middle for middle in (count // 2, (count - 1) // 2))
+    return jnp.where(count > 0, 0.5 * values[low] + 0.5 * values[high], 1)

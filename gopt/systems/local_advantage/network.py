@@ -36,7 +36,7 @@ class _Advantages(nn.Module):
         def total(messages: jax.Array, op: jax.Array) -> jax.Array:
             return jax.ops.segment_sum(messages, op, count)
 
-        ones = jnp.ones((len(edges), 1))
+        ones = jnp.ones((len(edges), 1), jnp.float32)
         reads, readers = total(ones, receiver), total(ones, sender)
 
         def mean(total: jax.Array, number: jax.Array) -> jax.Array:

@@ -69,7 +69,8 @@ def sample(
 ) -> Batch:
     """Return configurations drawn from log-odds `[N]`, with their costs."""
     shape = (count, len(logits))
-    fuse = (jax.random.uniform(key, shape) < jax.nn.sigmoid(logits)) & configurable
+    drawn = jax.random.uniform(key, shape, jnp.float32) < jax.nn.sigmoid(logits)[None]
+    fuse = drawn & configurable[None]
     return Batch(fuse, cost(fuse.astype(jnp.int32)))
 
 
@@ -91,8 +92,8 @@ def loss(
       settings: settings of the policy.
     """
     found = logits(params, graphs, settings=settings)
-    each = -optax.sigmoid_binary_cross_entropy(found, batch.fuse)
-    log_prob = jnp.sum(jnp.where(configurable, each, 0.0), 1)
+    each = -optax.sigmoid_binary_cross_entropy(found[None], batch.fuse.astype(jnp.float32))
+    log_prob = jnp.sum(jnp.where(configurable[None], each, 0.0), 1)
     saved = (batch.cost[0] - batch.cost).astype(jnp.float32)
     reward = saved / jnp.maximum(jnp.std(saved), 1.0)
     return reinforce(log_prob, reward, leave_one_out(reward))
@@ -154,7 +155,7 @@ def best_of(
     Raises:
       ValueError: `evaluations` is less than two.
     """
-    if evaluations < 2:
+    if not evaluations >= 2:
         raise ValueError(f"evaluations is {evaluations}: expected 2 at least")
     rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate))
 

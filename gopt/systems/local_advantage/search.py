@@ -161,15 +161,18 @@ def walk(graphs: GraphsTuple, configurable: Bool[jax.Array, " N"], *, steps: int
     ends = jnp.concatenate([senders, receivers])
     others = jnp.concatenate([receivers, senders])
     order = jnp.argsort(ends, stable=True)
-    others, first = others[order], jnp.searchsorted(ends[order], jnp.arange(count + 1))
+    others, first = (
+        others[order],
+        jnp.searchsorted(ends[order], jnp.arange(count + 1, dtype=ends.dtype)),
+    )
 
     def change(key: jax.Array, decisions: jax.Array, node: jax.Array) -> jax.Array:
         changed = decisions.at[node].set(1 - decisions[node])
         for k in range(steps):
             to_place, to_coin = jax.random.split(jax.random.fold_in(key, k))
-            place = jax.random.randint(to_place, (), first[node], first[node + 1])
+            place = jax.random.randint(to_place, (), first[node], first[node + 1], jnp.int32)
             node = jnp.where(first[node] < first[node + 1], others[place], node)
-            flips = jax.random.bernoulli(to_coin) & configurable[node]
+            flips = jax.random.bernoulli(to_coin, jnp.float32(0.5)) & configurable[node]
             changed = changed.at[node].set(jnp.where(flips, 1 - decisions[node], changed[node]))
         return changed
 

@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
-from gopt.learning.settings import check_choice, check_numbers
+from gopt.learning.settings import (
+    MAX_LAYERS,
+    MAX_SIZE,
+    check_choice,
+    check_numbers,
+)
 
 TARGETS = ("log", "raw")
 
@@ -37,8 +42,10 @@ class Settings:
     configurations: int = 4
 
     def __post_init__(self) -> None:
-        check_numbers(self, "width", "rounds", "steps", "configurations", at_least=1)
-        check_numbers(self, "values", at_least=2)
+        check_numbers(self, "rounds", at_least=1, at_most=MAX_LAYERS)
+        check_numbers(self, "width", at_least=1, at_most=MAX_SIZE)
+        check_numbers(self, "steps", "configurations", at_least=1)
+        check_numbers(self, "values", at_least=2, at_most=MAX_SIZE)
         check_numbers(self, "learning_rate", above=0)
         check_choice(self, "target", TARGETS)
         check_numbers(self, "largest", at_least=0, at_most=1)

@@ -86,19 +86,21 @@ class Policy(nn.Module):
           device: int32 `[K]`, current device of each group.
           visited: int32 `[]`, index of the visited group.
         """
-        place = jnp.arange(len(device))
+        place = jnp.arange(len(device), dtype=jnp.int32)[:, None]
+        is_visited = [(place < visited), (place == visited)]
         columns = (
-            *(inputs.about, (place < visited)[:, None], (place == visited)[:, None]),
-            jax.nn.one_hot(device, self.devices),
+            *(inputs.about, *(each.astype(jnp.float32) for each in is_visited)),
+            jax.nn.one_hot(device, self.devices, dtype=jnp.float32),
         )
-        x = jnp.concatenate(columns, 1).astype(jnp.float32)
+        x = jnp.concatenate(columns, 1)
         width = x.shape[1]
         own = MLP((width, width, width))(x)
         heard = []
         for matrix in (inputs.reads, inputs.reads.T):
             aggregator, now = Aggregator(width), own
+            has = matrix.any(1)[:, None].astype(jnp.float32)
             for _ in range(self.settings.rounds):
-                now = own + matrix.any(1)[:, None] * aggregator(now, matrix)
+                now = own + has * aggregator(now, matrix)
             heard.append(now)
         nodes = jnp.concatenate(heard, 1)
         around = [nodes[visited]]
@@ -150,14 +152,15 @@ def visits(
       last: int32 `[K]`, devices of groups after the last visit.
       settings: settings of the policy.
     """
+    places = jnp.arange(len(first), dtype=jnp.int32)
 
     def visit(visited: jax.Array) -> PolicyOutput:
-        now = jnp.where(jnp.arange(len(first)) < visited, last, first)
+        now = jnp.where(places < visited, last, first)
         logits = _logits(params, inputs, now, visited, settings)
         chosen = losses.categorical_log_prob(logits, last[visited])
         return PolicyOutput(chosen, losses.categorical_entropy(logits))
 
-    return jax.vmap(visit)(jnp.arange(len(first)))
+    return jax.vmap(visit)(places)
 
 
 def act(

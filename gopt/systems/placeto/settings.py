@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gopt.learning.settings import check_numbers
+from gopt.learning.settings import MAX_LAYERS, MAX_SIZE, check_numbers
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ class Settings:
     max_gradient_norm: float = 1.25
 
     def __post_init__(self) -> None:
-        check_numbers(self, "groups", "rounds", "steps", "episodes", "memory", at_least=1)
+        check_numbers(self, "rounds", at_least=1, at_most=MAX_LAYERS)
+        check_numbers(self, "groups", at_least=1, at_most=MAX_SIZE)
+        check_numbers(self, "steps", "episodes", "memory", at_least=1)
         check_numbers(self, "entropy", at_least=0)
         check_numbers(
             self, "infeasible_cost", "learning_rate", "last_rate", "max_gradient_norm", above=0

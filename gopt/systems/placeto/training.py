@@ -41,7 +41,7 @@ class State(one_graph.State):
     """The state of training; `unit` is `first`, or else the least of the first finite costs.
 
     Attributes:
-      returns: float32 `[M, K]`, mean returns of each visit in the last steps; NaN before.
+      returns: float32 `[M, K]`, mean returns of each visit in the last steps; infinite before.
       first: float32 `[]`, cost of the placement that episodes begin with.
     """
 
@@ -58,9 +58,9 @@ def start(params: Tree, task: Task, *, settings: Settings) -> State:
         params,
         optimizer(settings),
         State,
-        returns=jnp.full((settings.memory, groups), jnp.nan),
+        returns=jnp.full((settings.memory, groups), jnp.inf, jnp.float32),
         first=first,
-        unit=jnp.where(jnp.isfinite(first), first, jnp.nan),
+        unit=one_graph.finite(first),
         device=device,
         cost=one_graph.finite(first),
     )
@@ -144,16 +144,16 @@ def step(
         return (device, *one_graph.better(best, best_cost, placed, costs)), costs
 
     begin = jnp.zeros((settings.episodes, groups), jnp.int32), state.device, state.cost
-    rows = jnp.arange(groups), jax.random.split(key, groups)
+    rows = jnp.arange(groups, dtype=jnp.int32), jax.random.split(key, groups)
     (last, device, best), costs = lax.scan(visit, begin, rows)
 
-    least = one_graph.finite(costs).min()
-    known = jnp.where(jnp.isfinite(least), least, jnp.nan)
-    unit = jnp.where(jnp.isnan(state.unit), known, state.unit)
+    unit = jnp.where(jnp.isfinite(state.unit), state.unit, one_graph.finite(costs).min())
     followed = returns(state.first, costs.T, unit, settings)
     kept = jnp.concatenate([state.returns[1:], followed.mean(0)[None]])
-    weight = settings.entropy * (1 - state.step / settings.steps)
-    played = Trajectory(inputs, last, followed, jnp.nanmean(kept, 0), weight)
+    weight = settings.entropy * (1 - jnp.float32(state.step) / settings.steps)
+    is_known = jnp.isfinite(kept)
+    baseline = jnp.where(is_known, kept, 0).sum(0) / is_known.sum(0, dtype=jnp.float32)
+    played = Trajectory(inputs, last, followed, baseline, weight)
     slope = jax.grad(loss, has_aux=True)
     gradient, metrics = slope(state.params, played, settings=settings)
     after = state.apply_gradients(grads=gradient, returns=kept, unit=unit, device=device, cost=best)

@@ -40,14 +40,17 @@ def quantise(places: jax.Array, graphs: GraphsTuple, *, devices: int, settings: 
     """
     features = cast(jax.Array, graphs.nodes["features"])
     mask = op_mask(graphs)
-    weight = (features[:, OP_FEATURES.index("made")] * mask)[:, None]
     plane = places[..., :2]
+    weight = jnp.where(mask, features[:, OP_FEATURES.index("made")], 0)[:, None]
+    total = jnp.maximum(weight.sum(), 1e-6)
     guide = settings.lean * features[:, [OP_FEATURES.index(f"side_{axis}") for axis in "xy"]]
-    added = jnp.sum((plane - guide) * weight, -2, keepdims=True)
-    added = added / jnp.maximum(weight.sum(), 1e-6)
-    runs = mask & (features[:, OP_FEATURES.index("is_input")] == 0)
+    weight, guide = (jnp.broadcast_to(each, plane.shape) for each in (weight, guide))
+    added = jnp.sum((plane - guide) * weight, -2, keepdims=True) / total
+    runs = (mask & (features[:, OP_FEATURES.index("is_input")] == 0)).astype(jnp.float32)
     priority = places[..., PLACES.index("priority")]
-    mean = jnp.sum(priority * runs, -1, keepdims=True) / jnp.maximum(runs.sum(), 1)
+    total = jnp.maximum(runs.sum(), 1)
+    runs = jnp.broadcast_to(runs, priority.shape)
+    mean = jnp.sum(priority * runs, -1, keepdims=True) / total
     places = places.at[..., :2].set(plane - added)
     places = places.at[..., PLACES.index("priority")].set(priority - mean + 0.5)
     places = loosen_heavy(places, features[:, OP_FEATURES.index("share")], settings)
@@ -69,9 +72,9 @@ def loosen_heavy(
       share: `[N]`, share of all bytes that each op reads or makes, whichever is more, in 0..1.
       settings: settings of the policy.
     """
-    kept = jnp.exp(-share / settings.heavy_share)
+    kept = jnp.broadcast_to(jnp.exp(-share / settings.heavy_share), places.shape[:-1])
     deviation = PLACES.index("priority_deviation")
-    places = places.at[..., :2].multiply(kept[:, None])
+    places = places.at[..., :2].multiply(kept[..., None])
     return places.at[..., deviation].set(1 - kept * (1 - places[..., deviation]))
 
 
@@ -82,9 +85,11 @@ def levels(places: jax.Array, *, devices: int, settings: Settings) -> Action:
     device is 1/2 at the origin, and larger in its direction. Parts that the policy does not guide
     get the places nearest to standard BRKGA: uniform keys, and its elite bias.
     """
-    places = jnp.where(is_led(settings), places, jnp.float32(list(STANDARD.values())))
+    standard = jnp.float32(list(STANDARD.values()))
+    choice = (jnp.broadcast_to(each, places.shape) for each in (is_led(settings), standard))
+    places = jnp.where(next(choice), places, next(choice))
     at = dict(zip(PLACES, jnp.moveaxis(places, -1, 0), strict=True))
-    means = 0.5 + places[..., :2] @ sides(np.arange(devices), devices).T
+    means = 0.5 + places[..., :2] @ jnp.float32(sides(np.arange(devices), devices).T)
     deviations = jnp.broadcast_to(at["device_deviation"][..., None], means.shape)
     genes = jnp.stack(
         [

@@ -24,8 +24,8 @@ def draw_noise(
     not guide have no noise. Where `quantise` removes the mean, ops do not move together.
     """
     basis = settings.exploration * noise_basis(graphs)
-    noise = jax.random.normal(key, (samples, basis.shape[1], len(PLACES)))
-    return basis @ (noise * _is_explored(basis.shape[1], settings))
+    noise = jax.random.normal(key, (samples, basis.shape[1], len(PLACES)), jnp.float32)
+    return basis @ (noise * _explored_mask(basis.shape[1], settings)[None])
 
 
 def log_prob(
@@ -46,8 +46,8 @@ def log_prob(
     basis = noise_basis(graphs)
     # The columns of the basis are orthogonal and of equal length, or zero.
     length = jnp.max(jnp.sum(basis**2, 0))
-    drawn = basis.T @ (taken - places) / (length * settings.exploration)
-    return -0.5 * jnp.sum(drawn**2 * _is_explored(basis.shape[1], settings), (1, 2))
+    drawn = basis.T @ (taken - places[None]) / (length * settings.exploration)
+    return -0.5 * jnp.sum(drawn**2 * _explored_mask(basis.shape[1], settings)[None], (1, 2))
 
 
 def noise_basis(graphs: GraphsTuple) -> Float32[jax.Array, "N F+1"]:
@@ -60,21 +60,22 @@ def noise_basis(graphs: GraphsTuple) -> Float32[jax.Array, "N F+1"]:
     Source: Rückstieß et al., "State-dependent exploration for policy gradient methods", ECML 2008,
     for noise that features of the state share. The components are our choice.
     """
-    mask = op_mask(graphs)[:, None]
+    mask = op_mask(graphs)[:, None].astype(jnp.float32)
     count = jnp.maximum(mask.sum(), 1)
     features = cast(jax.Array, graphs.nodes["features"])
-    centred = (features - jnp.sum(features * mask, 0) / count) * mask
-    deviation = jnp.sqrt(jnp.sum(centred**2, 0) / count)
+    mean = jnp.sum(features * mask, 0, keepdims=True) / count
+    centred = (features - mean) * mask
+    deviation = jnp.sqrt(jnp.sum(centred**2, 0, keepdims=True) / count)
     scaled = jnp.where(deviation > 1e-4, centred / jnp.maximum(deviation, 1e-4), 0)
     values, vectors = jnp.linalg.eigh(scaled.T @ scaled / count)
     kept = values > 1
-    components = scaled @ vectors * jnp.where(kept, 1 / jnp.sqrt(jnp.maximum(values, 1)), 0)
-    columns = jnp.concatenate([mask.astype(jnp.float32), components], 1)
-    return columns / jnp.sqrt(1 + kept.sum())
+    length = jnp.where(kept, 1 / jnp.sqrt(jnp.maximum(values, 1)), 0)
+    columns = jnp.concatenate([mask, scaled @ vectors * length[None]], 1)
+    return columns / jnp.sqrt(1 + kept.sum(dtype=jnp.float32))
 
 
-def _is_explored(directions: int, settings: Settings) -> np.ndarray:
-    """Return whether each place varies in each direction of `noise_basis`, bool `[F + 1, L]`."""
-    explored = np.tile(is_led(settings), (directions, 1))
-    explored[0, [PLACES.index(place) for place in CENTRED]] = False
+def _explored_mask(directions: int, settings: Settings) -> np.ndarray:
+    """Return 1 where a place varies in a direction of `noise_basis`, float32 `[F + 1, L]`."""
+    explored = np.tile(is_led(settings), (directions, 1)).astype(np.float32)
+    explored[0, [PLACES.index(place) for place in CENTRED]] = 0
     return explored

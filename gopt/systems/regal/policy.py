@@ -60,12 +60,12 @@ class Policy(nn.Module):
 
         Deviations, priority and elite bias are mostly in 0..1: from the first level to the last.
         """
-        mask = op_mask(graphs)[:, None]
+        mask = op_mask(graphs)[:, None].astype(jnp.float32)
         ops = self.network(graphs)
         whole = jnp.sum(ops * mask, 0) / jnp.maximum(mask.sum(), 1)
         ops = jnp.concatenate([ops, jnp.broadcast_to(whole, ops.shape)], -1)
         features = cast(jax.Array, graphs.nodes["features"])
-        return self.head(0.1 * self.learned(ops) + features @ self.kernel + self.bias)
+        return self.head(0.1 * self.learned(ops) + features @ self.kernel + self.bias[None])
 
 
 @partial(jax.jit, static_argnames="settings")  # one program, not one for each of its ops
@@ -84,7 +84,7 @@ def sample(
 ) -> Float32[jax.Array, "S N L"]:
     """Return places sampled around the policy's places for one graph, float32 `[S, N, L]`."""
     places = apply(params, graphs, settings=settings)
-    return places + draw_noise(key, graphs, samples=samples, settings=settings)
+    return places[None] + draw_noise(key, graphs, samples=samples, settings=settings)
 
 
 def act(key: jax.Array | None, params: Tree, inputs: Inputs, *, settings: Settings) -> Action:

@@ -9,8 +9,9 @@ from jaxtyping import Float32, PRNGKeyArray
 
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
-from gopt.heuristics.schedule.evolve import evolve
+from gopt.heuristics.schedule.evolve import evolve, loop
 from gopt.search import brkga
+from gopt.search.loop import Loop, Run, whole
 from gopt.search.proposals import beta_quantiles, from_quantiles
 from gopt.search.result import SearchResult
 from gopt.systems.regal.actions import Action
@@ -70,7 +71,7 @@ def elite_bias(problem: Problem, action: Action, settings: Settings) -> Keys:
     Genes of an op share its chance. Genes of a transfer share the chance of the tensor's first
     reader, at whose priority it is sent.
     """
-    chance = 0.5 + 0.5 * (action.elite_bias + 0.5) / settings.bins
+    chance = 0.5 + 0.5 * (action.elite_bias.astype(jnp.float32) + 0.5) / settings.bins
     return Keys(chance[:, None], chance, chance[_first_reader(problem)][:, None])
 
 
@@ -122,6 +123,7 @@ def search_from(
     settings: Settings,
     population: brkga.Settings | None = None,
     initial: Keys | None = None,
+    run: Run = whole,
 ) -> brkga.Result:
     """Return the result of BRKGA on one problem from the proposals of one action.
 
@@ -134,6 +136,7 @@ def search_from(
       settings: settings of the policy.
       population: sizes of a generation.
       initial: candidates `[K, ...]` to start from.
+      run: how loops run, see `gopt.search.loop`.
 
     Raises:
       ValueError: the action is for another number of ops or devices.
@@ -146,12 +149,34 @@ def search_from(
     return evolve(
         key,
         problem,
+        action,
         objective=objective,
         evaluations=evaluations,
         settings=population,
-        proposal=proposal(problem, action, settings),
-        bias=elite_bias(problem, action, settings),
         initial=initial,
+        make=_loop,
+        run=run,
+        policy=settings,
+    )
+
+
+def _loop(
+    key: PRNGKeyArray,
+    problem: Problem,
+    initial: Keys | None,
+    action: Action,
+    *,
+    policy: Settings,
+    **options: Any,
+) -> Loop:
+    """Return BRKGA from the proposals of an action as a loop, see `evolve`."""
+    return loop(
+        key,
+        problem,
+        initial,
+        proposal=proposal(problem, action, policy),
+        bias=elite_bias(problem, action, policy),
+        **options,
     )
 
 

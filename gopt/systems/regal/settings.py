@@ -5,7 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool
 
-from gopt.learning.settings import check_choice, check_numbers
+from gopt.learning.settings import (
+    MAX_LAYERS,
+    MAX_SIZE,
+    check_choice,
+    check_numbers,
+)
 
 # Outputs of the policy for an op, by the part of the search that they guide. Placement: a point in
 # a plane in which devices are directions, and the width of the Betas of its devices. Scheduling:
@@ -82,9 +87,14 @@ class Settings:
             raise ValueError(f"parts is {self.parts}: expected some of {', '.join(PARTS)}")
         check_choice(self, "network", NETWORKS)
         check_choice(self, "head", HEADS)
-        check_numbers(self, "bins", "width", "rounds", "steps", at_least=1)
-        check_numbers(self, "trust", at_least=0, at_most=1)
+        check_numbers(self, "rounds", at_least=1, at_most=MAX_LAYERS)
+        check_numbers(self, "bins", "width", at_least=1, at_most=MAX_SIZE)
+        check_numbers(self, "steps", at_least=1)
+        shares = ("trust", "device_deviation", "priority_deviation")
+        check_numbers(self, *shares, at_least=0, at_most=1)
+        check_numbers(self, "lean", "follow")
         check_numbers(self, "heavy_share", "exploration", "advantage_floor", above=0)
+        check_numbers(self, "learning_rate", above=0)
 
 
 def is_led(settings: Settings) -> Bool[np.ndarray, " L"]:

@@ -21,7 +21,7 @@ FORMAT = Format(
     reads={"features": OP_FEATURES, "kinds": KINDS},
     init=init,
     smallest=lambda settings, params: Inputs(to_graphs_tuple(from_ops([Op()])), None),
-    shipped={path.stem: path for path in sorted(Path(__file__).parent.glob("*.npz"))},
+    shipped={path.stem: path for path in sorted(Path(__file__).parent.glob("[!.]*.npz"))},
 )
 
 

@@ -22,10 +22,12 @@ transformation", MLSys 2023, and its public code. Our choices:
 Needs the extra `xrlflow`.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from gopt.learning.train import TrainState
 from gopt.rewriting.cost.program_times import ProgramTimes, end_to_end
 from gopt.systems.xrlflow.candidates import Candidate, candidates, in_order
-from gopt.systems.xrlflow.environment import NOTHING, RewriteEnv
 from gopt.systems.xrlflow.episodes import Decisions, Episode, Policy, batches, play, policy, uniform
 from gopt.systems.xrlflow.inputs import Rewriting, inputs
 from gopt.systems.xrlflow.network import PolicyOutput, act, apply, init
@@ -34,6 +36,9 @@ from gopt.systems.xrlflow.search import agent, search
 from gopt.systems.xrlflow.settings import Settings
 from gopt.systems.xrlflow.training import Watched, improve, loss, optimizer, start, step
 from gopt.systems.xrlflow.weights import load, save, smallest
+
+if TYPE_CHECKING:
+    from gopt.systems.xrlflow.environment import NOTHING, RewriteEnv
 
 __all__ = [
     "NOTHING",
@@ -75,3 +80,10 @@ __all__ = [
     "step",
     "uniform",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the environment when it is first used: it needs the extra `xrlflow`."""
+    if name in ("NOTHING", "RewriteEnv"):
+        return getattr(importlib.import_module("gopt.systems.xrlflow.environment"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

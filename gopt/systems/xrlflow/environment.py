@@ -7,10 +7,9 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 
+from gopt.host.extras import optional
 from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
@@ -30,6 +29,9 @@ from gopt.systems.xrlflow.observation import (
 )
 from gopt.systems.xrlflow.settings import Settings
 
+gymnasium = optional("gymnasium", "xrlflow", "X-RLflow")
+spaces = optional("gymnasium.spaces", "xrlflow", "X-RLflow")
+
 NOTHING = 0  # action that ends an episode
 _KEPT = 512  # number of programs whose candidates are cached
 
@@ -48,7 +50,7 @@ class View(NamedTuple):
     seen: Observation
 
 
-class Slots(spaces.Discrete):
+class Slots(spaces.Discrete):  # type: ignore[name-defined]
     """Space of actions; random actions are drawn from valid slots.
 
     Attributes:
@@ -67,7 +69,7 @@ class Slots(spaces.Discrete):
         return super().sample(mask, probability)
 
 
-class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
+class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):  # type: ignore[name-defined]
     """Episodes of rewrites of one program.
 
     An action is a slot: 0 ends the episode, slot k takes a candidate, made by the rule
@@ -92,7 +94,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (as gymnasium declares it)
     action_space: Slots
-    observation_space: spaces.Dict
+    observation_space: Any
 
     def __init__(
         self,
@@ -218,11 +220,11 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         }
 
 
-def _space(size: Size) -> spaces.Dict:
+def _space(size: Size) -> Any:
     """Return the space of observations."""
     nodes, edges, left, slots = size
 
-    def below(count: int, *shape: int) -> spaces.Box:
+    def below(count: int, *shape: int) -> Any:
         return spaces.Box(0, count - 1, shape, np.int32)
 
     return spaces.Dict(

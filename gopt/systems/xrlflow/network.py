@@ -59,7 +59,7 @@ class Network(nn.Module):
         graphs = self._graphs(self._nodes(seen), seen)
         first = jnp.broadcast_to(graphs[0], graphs.shape)
         mask = seen.mask[:, None]
-        mean = jnp.sum(jnp.where(mask, graphs, 0), 0) / jnp.maximum(mask.sum(), 1)
+        mean = jnp.sum(jnp.where(mask, graphs, 0), 0) / jnp.maximum(mask.sum(dtype=jnp.float32), 1)
         most = jnp.max(jnp.where(mask, graphs, -jnp.inf), 0)
         value = MLP(self.settings.hidden, 1)(jnp.concatenate([graphs[0], mean, most]))[0]
         if self.settings.head == "flat":
@@ -69,8 +69,10 @@ class Network(nn.Module):
             scores = MLP(self.settings.hidden, 1)(both)[:, 0]
         if self.settings.hints:
             # An agent begins with the prediction of the cost model, and learns to correct it.
-            scores -= self.param("trust", nn.initializers.ones, ()) * _logarithm(seen.change)
-        there = seen.mask & (jnp.arange(len(scores)) < self._slots(len(scores)))
+            trust = self.param("trust", nn.initializers.ones, (), jnp.float32)
+            scores -= trust * _logarithm(seen.change)
+        slots = jnp.arange(len(scores), dtype=jnp.int32)
+        there = seen.mask & (slots < self._slots(len(scores)))
         return PolicyOutput(jnp.where(there, scores, NEVER), self.settings.unit * value)
 
     def _nodes(self, seen: Observation) -> jax.Array:
@@ -95,7 +97,8 @@ class Network(nn.Module):
         whole, more = own[:1], (own - left).at[0].set(0)
         columns = [whole + more]
         if self.settings.pooling == "difference":
-            count = jnp.maximum(jnp.sum(jnp.asarray(seen.slot) == 0), 1)
+            is_whole = jnp.asarray(seen.slot) == 0
+            count = jnp.maximum(jnp.sum(is_whole, dtype=jnp.float32), 1)
             columns = [more, jnp.broadcast_to(whole / count, more.shape)]
         if self.settings.hints:
             columns.append(_logarithm(seen.change)[:, None])

@@ -9,13 +9,14 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from gopt.host.progress import Progress
+from gopt.plots.units import format_seconds
 from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.rule import Rule
 from gopt.rewriting.search.result import RewriteSearch, RewriteSearchResult
 from gopt.search.result import SearchResult
-from gopt.systems.xrlflow.environment import RewriteEnv
 from gopt.systems.xrlflow.episodes import play, policy
 from gopt.systems.xrlflow.inputs import Rewriting
 from gopt.systems.xrlflow.settings import Settings
@@ -23,7 +24,14 @@ from gopt.systems.xrlflow.settings import Settings
 Tree = Any
 
 
-def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0) -> RewriteSearch:
+def agent(
+    params: Tree,
+    settings: Settings,
+    *,
+    episodes: int = 4,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> RewriteSearch:
     """Return a search in which an agent rewrites programs, and the cheapest is kept.
 
         search = agent(*load())
@@ -36,14 +44,17 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
       settings: settings of the agent.
       episodes: number of episodes. The first takes the likeliest rewrites, the others draw them.
       seed: random seed of the draws.
+      progress: shows progress, and ends the search when its time is over or at Ctrl-C.
 
     Raises:
       ValueError: `episodes` is less than 1.
     """
-    if episodes < 1:
+    if not episodes >= 1:
         raise ValueError(f"episodes is {episodes}: expected 1 at least")
+    from gopt.systems.xrlflow.environment import RewriteEnv
+
     every = dataclasses.replace(settings, every=1)
-    choose = policy(settings)
+    choose, watch = policy(settings), progress or Progress()
 
     def search(
         terms: Terms, roots: Sequence[int], cost: OpCost, rules: Sequence[Rule]
@@ -54,15 +65,21 @@ def agent(params: Tree, settings: Settings, *, episodes: int = 4, seed: int = 0)
             return best._replace(stop_reason=f"the program costs {best.cost} s: there is no reward")
         env = RewriteEnv(terms, roots, prices.program, cost=cost, rules=rules, settings=every)
         visited = 0
-        for index in range(episodes):
-            rng = np.random.default_rng((seed, index))
-            played = play(env, choose, params, rng, greedy=index == 0)
-            visited += len(played.action)
-            step = played.best()
-            if step is not None and played.seconds[step] < best.cost:
-                found = played.roots[step], float(played.seconds[step])
-                best = RewriteSearchResult(*found, tuple(played.rules[: step + 1]), 0, "")
-        return best._replace(num_visited=visited, stop_reason=f"{episodes} episodes are played")
+        watch.stage("episodes", episodes)
+        with watch.interruptible():
+            for index in range(episodes):
+                if watch.is_over:
+                    break
+                rng = np.random.default_rng((seed, index))
+                played = play(env, choose, params, rng, greedy=index == 0)
+                visited += len(played.action)
+                step = played.best()
+                if step is not None and played.seconds[step] < best.cost:
+                    found = played.roots[step], float(played.seconds[step])
+                    best = RewriteSearchResult(*found, tuple(played.rules[: step + 1]), 0, "")
+                watch.advance(index + 1, f"best {format_seconds(best.cost)} by the model")
+        stopped = watch.cut_note or f"{episodes} episodes are played"
+        return best._replace(num_visited=visited, stop_reason=stopped)
 
     return search
 
@@ -97,6 +114,8 @@ def search(
     terms, roots, cost, rules = problem
     every = dataclasses.replace(settings, every=1)
     seconds = TermCosts(terms, cost).program
+    from gopt.systems.xrlflow.environment import RewriteEnv
+
     env = RewriteEnv(terms, roots, seconds, cost=cost, rules=rules, settings=every)
     choose, seed = policy(settings), np.asarray(jax.random.key_data(key)).tolist()
     best, least, used = tuple(roots), env.first, 1

@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
 
-from gopt.learning.settings import check_choice, check_numbers
+from gopt.learning.settings import (
+    MAX_LAYERS,
+    MAX_SIZE,
+    check_choice,
+    check_numbers,
+)
 
 
 @dataclass(frozen=True)
@@ -67,10 +72,13 @@ class Settings:
     unit: float = 10.0
 
     def __post_init__(self) -> None:
-        check_numbers(self, "width", "layers", "summary", "slots", "every", "horizon", at_least=1)
-        check_numbers(self, "episodes", "epochs", "batch", at_least=1)
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"hidden is {self.hidden}: expected some widths, of 1 at least")
+        check_numbers(self, "layers", at_least=1, at_most=MAX_LAYERS)
+        check_numbers(self, "width", "summary", "slots", at_least=1, at_most=MAX_SIZE)
+        check_numbers(self, "every", "horizon", "episodes", "epochs", "batch", at_least=1)
+        if not 1 <= len(self.hidden) <= MAX_LAYERS or not all(
+            1 <= width <= MAX_SIZE for width in self.hidden
+        ):
+            raise ValueError(f"hidden is {self.hidden}: expected widths in 1..{MAX_SIZE}")
         check_numbers(self, "discount", "trace", at_least=0, at_most=1)
         check_numbers(self, "largest", "clip", "divergence", "learning_rate", "unit", above=0)
         check_numbers(self, "critic", "entropy", "bonus", at_least=0)

@@ -70,7 +70,8 @@ def loss(
     log_prob = losses.categorical_log_prob(said.logits, decision.action)
     surrogate = losses.ppo(log_prob, decision.log_prob, decision.advantage, clip=settings.clip)
     error = (said.value - lax.stop_gradient(decision.target)) / settings.unit
-    entropy, more = losses.categorical_entropy(said.logits), log_prob - decision.log_prob
+    entropy = losses.categorical_entropy(said.logits)
+    more = losses.log_ratio(log_prob, decision.log_prob)
     total = surrogate + settings.critic * error**2 - settings.entropy * entropy
     parts = {
         "loss": total,

@@ -12,7 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from gopt.host.extras import optional
 from gopt.workloads.cases import Case
+
+onnx = optional("onnx", "onnx", "ONNX models")
 
 NAMES = {
     "AlexNet": "bvlc_alexnet",
@@ -29,8 +32,6 @@ NAMES = {
 
 def model(name: str) -> Any:
     """Return a model as a `onnx.ModelProto` with zeros as weights, without its last softmax."""
-    import onnx
-
     folder = Path(onnx.__file__).parent / "backend/test/data/light"
     found = onnx.load(str(folder / f"light_{NAMES[name]}.onnx"))
     found.ir_version = 8  # before 4 all initializers had to be inputs as well
@@ -58,8 +59,6 @@ def with_weights(given: Any, weights: Mapping[str, Any]) -> Any:
       given: the model.
       weights: float arrays by name.
     """
-    import onnx
-
     found = onnx.ModelProto()
     found.CopyFrom(given)
     for each in found.graph.initializer:

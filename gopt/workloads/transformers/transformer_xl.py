@@ -186,7 +186,7 @@ def transformer_xl(
     check_heads(heads, hidden)
     if hidden % 2:
         raise ValueError(f"hidden: expected an even number, got {hidden}")
-    if layers < 1:
+    if not layers >= 1:
         raise ValueError(f"layers: expected at least 1, got {layers}")
     bounds = (0, *cutoffs, vocabulary)
     for index, cutoff in enumerate(cutoffs):

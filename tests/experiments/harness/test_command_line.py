@@ -6,6 +6,8 @@ import os
 import platform
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import jax
 import pytest
@@ -166,3 +168,19 @@ def test_a_call_apart_has_a_process_of_its_own():
     found, process = command_line.apart(add, 1, 2, cached=False)
     assert found == 3 and process != os.getpid()
     assert command_line.peak_bytes() > 2**20
+
+
+@pytest.mark.slow
+def test_a_call_apart_ends_with_its_parent(tmp_path):
+    script = (
+        "import sys; from experiments.harness.command_line import apart; "
+        "from tests.measure.worker_functions import busy; apart(busy, sys.argv[1])"
+    )
+    begun = tmp_path / "begun"
+    command = [sys.executable, "-c", script, begun]
+    parent = subprocess.Popen(command, cwd=Path(__file__).parents[3], stderr=subprocess.PIPE)
+    while not begun.exists():
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.kill()
+    parent.communicate(timeout=20)  # until all processes have closed the standard error

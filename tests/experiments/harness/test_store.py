@@ -84,5 +84,7 @@ def test_rows_of_version_0_1_and_other_files_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"GO\.npz has rows of version 0\.1: use another folder"):
         Store(tmp_path / "GO.sqlite", {})
     (tmp_path / "text.sqlite").write_text("no rows")
-    with pytest.raises(UsageError, match=r"text\.sqlite is damaged, or not a SQLite file of rows"):
+    with pytest.raises(
+        UsageError, match=r"text\.sqlite is not a SQLite file: expected a file of rows"
+    ):
         Store(tmp_path / "text.sqlite", {})

@@ -46,7 +46,7 @@ def create(problem: Problem) -> Clock:
     link = jnp.where(problem.channel < 0, _IDLE, _FIRST + d + problem.channel)
     # A synchronous transfer also occupies both its devices.
     both = jnp.where(problem.synchronous, _FIRST + devices, _IDLE)
-    sends = ((link << bits | both[:, None]) << bits) | both
+    sends = ((link << bits | both[:, None]) << bits) | both[None]
     runs = jnp.stack([jnp.full(d, _IDLE), _FIRST + devices]) << (2 * bits)
     transfer_ticks = problem.transfer_ticks.swapaxes(1, 2)
     return Clock(

@@ -63,7 +63,7 @@ class Dispatched(NamedTuple):
 def dispatch_constants(problem: Problem) -> DispatchConstants:
     """Return the values of a problem that all candidates share."""
     n, t, _ = problem.shape
-    is_real = jnp.arange(n) < problem.num_ops
+    is_real = jnp.arange(n, dtype=jnp.int32) < problem.num_ops
     is_input = problem.is_input & is_real
     reads = problem.first_read[1:] - problem.first_read[:-1]
     (inputs,) = jnp.nonzero(is_input, size=n, fill_value=n)

@@ -98,7 +98,7 @@ def issue_items(
         item, occupied, finish = last
         return clock.occupy(free, occupied, finish, d), store(end, item, finish)
 
-    is_source = (reads == 0) & (jnp.arange(n) < problem.num_ops)
+    is_source = (reads == 0) & (jnp.arange(n, dtype=jnp.int32) < problem.num_ops)
     queue = uninlined(partial(ready_queue.create, size))(
         jnp.where(is_source, rank[:n], ready_queue.EMPTY)
     )

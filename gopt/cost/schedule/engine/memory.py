@@ -72,7 +72,7 @@ def memory_changes(
     """
     n, t, e = problem.shape
     d = problem.num_devices
-    devices = jnp.arange(d, dtype=jnp.int32)
+    devices = jnp.arange(d, dtype=jnp.int32)[None]
     rows = n + min(e, t * d) + 2  # at most one transfer per use
     rows += -rows % _BLOCK
     never = rows - 1

@@ -27,7 +27,7 @@ def create(size: int, ready: jax.Array) -> Queue:
     levels: list[jax.Array] = []
     while not levels or levels[-1].size > 1:
         bits = jnp.pad(bits, (0, -bits.size % 32)).reshape(-1, 32)
-        words = (bits << jnp.arange(32, dtype=jnp.uint32)).sum(1, dtype=jnp.uint32)
+        words = (bits << jnp.arange(32, dtype=jnp.uint32)[None]).sum(1, dtype=jnp.uint32)
         levels.append(words)
         bits = (words != 0).astype(jnp.uint32)
     return tuple(levels)

@@ -242,7 +242,7 @@ def _kernel(ops: int, devices: int, *refs: Any) -> None:
         for resource, mask in occupied:
             store(free, lane, resource, value=end, mask=mask)
 
-        issued = issued + takes
+        issued = issued + takes.astype(jnp.int32)
         note(item, SEEN, issued, takes)
         top = leave(top, first, path, takes)
         for reader, rank, waits, seen, mask in readers:

@@ -13,8 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from egglog import bindings
-
+from gopt.host.extras import optional
 from gopt.rewriting.ir.operators import Attributes
 from gopt.rewriting.ir.terms import Terms
 from gopt.rewriting.rules.matching import Match, applies
@@ -36,6 +35,8 @@ from gopt.rewriting.search.saturation.queries import (
     query,
     view_query,
 )
+
+bindings = optional("egglog.bindings", "rewriting", "saturation")
 
 
 class EGraph:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from gopt.host.progress import Progress
+from gopt.plots.units import format_seconds
 from gopt.rewriting.cost.costs import OpCost
 from gopt.rewriting.cost.pricing import TermCosts
 from gopt.rewriting.ir.terms import Terms
@@ -227,6 +229,7 @@ def saturation(
     max_applications: int = 1000,
     max_terms: int = 15_000,
     seconds: float = 120.0,
+    progress: Progress | None = None,
 ) -> RewriteSearchResult:
     """Return the cheapest program that saturation finds.
 
@@ -244,18 +247,29 @@ def saturation(
       max_applications: see `Limits`.
       max_terms: see `Limits`.
       seconds: time limit in s. Half of it is for saturation, what is left for the integer program.
+      progress: shows progress, and ends the search when its time is over or at Ctrl-C.
 
     Raises:
       ValueError: a limit is negative.
     """
     if not seconds >= 0:
         raise ValueError(f"seconds is {seconds}: expected 0 at least")
+    progress = progress or Progress()
+    seconds = min(seconds, progress.remaining)
     end = time.monotonic() + seconds
     limits = Limits(rounds, max_subset, max_applications, max_terms, seconds / 2)
     growing, prices = Saturation(terms, roots, rules, limits), TermCosts(terms, cost)
-    found = [cheapest(growing.graph, roots, prices, seconds=0.0) for _ in growing.grow()]
-    left = max(end - time.monotonic(), 0.0)
-    last = cheapest(growing.graph, roots, prices, seconds=left)
+    last = cheapest(growing.graph, roots, prices, seconds=0.0)
+    found = [last]
+    progress.stage("rounds of saturation", rounds)
+    with progress.interruptible():
+        for _ in growing.grow():
+            found.append(cheapest(growing.graph, roots, prices, seconds=0.0))
+            least = min(each.cost for each in found)
+            progress.advance(len(found) - 1, f"best {format_seconds(least)} by the model")
+        progress.stage("integer program")
+        left = max(end - time.monotonic(), 0.0)
+        last = cheapest(growing.graph, roots, prices, seconds=left)
     best = min((last, *found), key=lambda each: each.cost)
     if last.cost <= best.cost * (1 + PROVEN):
         best = last
@@ -267,4 +281,5 @@ def saturation(
         stopped += f"; it is not proven that none of them costs up to {gap:.1%} less"
     if growing.is_cut or gap > PROVEN:
         stopped += f"; cut after {seconds:g} s, so that the result is not reproducible"
+    stopped = progress.cut_note or stopped
     return RewriteSearchResult(best.roots, best.cost, used, len(growing.graph.numbers), stopped)

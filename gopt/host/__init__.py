@@ -1,0 +1,1 @@
+"""The process around a computation: files, progress, optional packages."""

@@ -1,0 +1,124 @@
+"""Searches as loops of steps, which run whole inside `jax.jit`, or in slices from the host.
+
+Both ways make the same steps with the same random numbers, so their results are equal bit for bit.
+In slices, a search shows its progress, and ends early with its best candidate so far.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import lax
+
+from gopt.host.progress import Progress
+
+Carry = Any  # a pytree of arrays
+_SLICE = 0.5  # s, the time of a slice
+
+
+class Loop(NamedTuple):
+    """A search as a loop.
+
+    Attributes:
+      start: returns the carry before the first step.
+      step: maps a carry and the index of a step, int32 `[]`, to the next carry.
+      steps: number of steps.
+      finish: maps the carry after all steps to the result.
+      early: maps the carry after fewer steps, and their number, to a result.
+      least: maps a carry to the least cost so far, `[]`.
+    """
+
+    start: Callable[[], Carry]
+    step: Callable[[Carry, Any], Carry]
+    steps: int
+    finish: Callable[[Carry], Any]
+    early: Callable[[Carry, int], Any]
+    least: Callable[[Carry], Any]
+
+
+MakeLoop = Callable[..., Loop]  # arrays and hashable options to a loop
+Run = Callable[..., Any]  # a `MakeLoop`, its arrays and options, to the result of the loop
+
+
+def whole(make: MakeLoop, *arrays: Any, **options: Any) -> Any:
+    """Return the result of a loop; composes with `jax.jit` and `jax.vmap`.
+
+    Args:
+      make: function that makes the loop.
+      *arrays: its arguments.
+      **options: its options.
+    """
+    loop = make(*arrays, **options)
+    carry = loop.start()
+    if loop.steps:
+        carry = lax.fori_loop(0, loop.steps, lambda k, carry: loop.step(carry, k), carry)
+    return loop.finish(carry)
+
+
+class Slices:
+    """Runs loops from the host, until the time is over or Ctrl-C; see `whole`.
+
+    Call it like `whole`. `make` must be a function of a module: then it is compiled once for each
+    shape and choice of options.
+    """
+
+    def __init__(
+        self, progress: Progress, stage: str, text: Callable[[float], str] = "{:.4g}".format
+    ):
+        """Take what shows the progress.
+
+        Args:
+          progress: shows progress, and knows when the time is over.
+          stage: name of the stage.
+          text: maps a cost to text.
+        """
+        self._progress, self._stage, self._text = progress, stage, text
+
+    def __call__(self, make: MakeLoop, *arrays: Any, **options: Any) -> Any:
+        """Return the result of a loop, which may have made fewer steps than planned."""
+        static = tuple(sorted(options.items()))
+        progress = self._progress
+        carry, steps = _start(make, static, arrays)
+        steps, done, size = int(steps), 0, 1
+        progress.stage(self._stage, steps)
+        with progress.interruptible():
+            while done < steps and not progress.is_over:
+                began = time.perf_counter()
+                stop = min(done + size, steps)
+                later, least = _advance(make, static, arrays, carry, np.int32(done), np.int32(stop))
+                least = float(least)  # waits
+                carry, taken, done = later, time.perf_counter() - began, stop
+                # The first slice is compiled, which tells nothing about the time of a step.
+                size = size if done == 1 else max(1, min(2 * size, int(size * _SLICE / taken)))
+                progress.advance(done, f"best {self._text(least)}")
+        if done < steps:
+            return make(*arrays, **options).early(carry, done)
+        return _finish(make, static, arrays, carry)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _start(make: MakeLoop, options: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
+    loop = make(*arrays, **dict(options))
+    return loop.start(), loop.steps
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _advance(
+    make: MakeLoop,
+    options: tuple[Any, ...],
+    arrays: tuple[Any, ...],
+    carry: Any,
+    done: Any,
+    stop: Any,
+) -> Any:
+    loop = make(*arrays, **dict(options))
+    carry = lax.fori_loop(done, stop, lambda k, carry: loop.step(carry, k), carry)
+    return carry, loop.least(carry)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _finish(make: MakeLoop, options: tuple[Any, ...], arrays: tuple[Any, ...], carry: Any) -> Any:
+    return make(*arrays, **dict(options)).finish(carry)

@@ -1,0 +1,1 @@
+"""Fuzzers: short in the test suite, longer by hand."""

@@ -1,0 +1,1 @@
+"""Random operations of JAX."""

@@ -1,0 +1,107 @@
+"""Progress is shown where people look, and time limits and Ctrl-C end work early."""
+
+import io
+import sys
+import time
+
+import pytest
+
+from gopt.host import progress as module
+from gopt.host.progress import Progress, Status, as_text
+
+pytestmark = pytest.mark.small
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    for name in ("_QUIET", "_REFRESH", "_LINE"):
+        monkeypatch.setattr(module, name, 0.01)
+
+
+def work(show=True, steps=4, pause=0.03):
+    with Progress("work", show) as progress:
+        progress.stage("steps", steps)
+        for k in range(steps):
+            time.sleep(pause)
+            progress.advance(k + 1, f"best {10 - k} s")
+
+
+def test_a_terminal_has_a_bar_that_goes_away(soon, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    work()
+    shown = sys.stderr.getvalue()
+    assert "\n" not in shown and shown.endswith("\r")
+    *states, last, end = shown.split("\r")
+    assert last.strip() == end == ""
+    assert any("work: steps  " in s and "━" in s and "best" in s and "left" in s for s in states)
+
+
+def test_elsewhere_there_are_lines(soon, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    work()
+    lines = sys.stderr.getvalue().splitlines()
+    assert lines and all(line.startswith("work: steps") for line in lines)
+    assert not any("\r" in line or "━" in line for line in lines)
+
+
+def test_short_work_and_silent_work_show_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    work(pause=0)
+    work(show=False)
+    assert sys.stderr.getvalue() == ""
+
+
+def test_a_function_is_called_after_each_step():
+    seen = []
+    work(show=seen.append, pause=0)
+    assert [(s.stage, s.done, s.total) for s in seen] == [("steps", k, 4) for k in range(5)]
+    assert seen[0].left is None and seen[2].left >= 0
+    assert [s.note for s in seen] == ["", *(f"best {k} s" for k in (10, 9, 8, 7))]
+
+
+def test_bad_arguments_are_refused():
+    for seconds in (0, -1, float("nan"), "1", [1], True):
+        with pytest.raises(ValueError, match=r"seconds is .*: expected a positive number"):
+            Progress("work", seconds=seconds)
+    with pytest.raises(ValueError, match="progress is 'yes': expected True, False or a function"):
+        Progress("work", "yes")
+
+
+def test_time_runs_out(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    progress = Progress("work", False, seconds=5)
+    progress.stage("steps", 100)
+    assert not progress.is_over and progress.cut == ""
+    now[0] += 2
+    progress.advance(1)
+    assert progress.status.left == 3  # not 198: the limit comes first
+    now[0] += 3
+    assert progress.is_over and progress.cut == "its 5 s were over"
+    assert not Progress("work", False).is_over
+
+
+def test_the_first_interrupt_ends_a_block_and_the_second_the_program():
+    progress = Progress("work", False)
+    with progress.interruptible():
+        raise KeyboardInterrupt
+    assert progress.is_over and progress.cut == "it was interrupted"
+    with pytest.raises(KeyboardInterrupt), progress.interruptible():
+        raise KeyboardInterrupt
+    with pytest.raises(ValueError, match="mine"), progress.interruptible():
+        raise ValueError("mine")
+
+
+def test_text_of_a_status():
+    status = Status("gopt.fuse", "search", 30, 120, "best 1.5 ms", 61.2, 183.6)
+    assert as_text(status, has_bar=False) == (
+        "gopt.fuse: search  30 of 120  best 1.5 ms  1:01 so far  3:04 left"
+    )
+    assert "━━━━━━╌╌" in as_text(status, has_bar=True)
+    assert as_text(Status("a", "", 0, None, "", 0.0, None), has_bar=True) == "a  0:00 so far"
+    assert as_text(Status("a", "b", 7, None, "", 0.0, None), has_bar=True).startswith("a: b  7  ")
