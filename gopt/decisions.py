@@ -26,6 +26,8 @@ def load(path: str | os.PathLike[str]) -> Plan:
       ValueError: the file holds no plan, or one of another version; or a field is of another type
         or out of range. The message names the field.
     """
+    if Path(path).is_dir():
+        raise ValueError(f"{path} is a folder: expected a file that Result.save wrote")
     content = Path(path).read_bytes()
     try:
         row = parse_object(content.decode())

@@ -185,3 +185,8 @@ def test_groups_of_missing_equations_are_refused(tmp_path, saved, name):
     plan = gopt.load(path)
     with pytest.raises(ValueError, match=r"groups\[0\] is \(99,\): expected equations in 0\.\.7"):
         plan.apply(function, X)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(ValueError, match="is a folder: expected a file"):
+        gopt.load(tmp_path)

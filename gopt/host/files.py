@@ -34,7 +34,8 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     mode = path.stat().st_mode if path.exists() else None
     if mode is not None and not stat.S_ISREG(mode):
         raise OSError(f"{path} is a folder, a device or a pipe: expected a file, or a new name")
-    temporary = path.with_name(f".{path.stem[:100]}-{secrets.token_hex(8)}{path.suffix}")
+    stem = path.stem.encode()[:100].decode(errors="ignore")  # names have at most 255 bytes
+    temporary = path.with_name(f".{stem}-{secrets.token_hex(8)}{path.suffix}")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary

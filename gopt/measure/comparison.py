@@ -61,6 +61,8 @@ def choose(times: Mapping[str, Times], refused: Mapping[str, str] = MappingProxy
     process = _logs(times[fastest].process, own.process, odd)
     wall = _logs(times[fastest].wall, own.wall, odd)
     p = sign_flip_p(process)
+    if process.mean() >= 0 and p < SIGNIFICANCE:
+        return Choice(base, f"{fastest} is slower in the rounds that judge (p = {p:.2g}){why}")
     if not (process.mean() < 0 and p < SIGNIFICANCE):
         return Choice(base, f"{fastest} is not significantly faster (p = {p:.2g}){why}")
     p_wall = sign_flip_p(wall)

@@ -143,7 +143,8 @@ def is_traced(args: tuple[Any, ...]) -> bool:
 class Objects(NamedTuple):
     """Objects among the arguments of a function that the function could change.
 
-    These are pytrees of other types than the containers of Python, such as modules of Flax NNX.
+    These are pytrees of other types than the containers of Python, such as modules of Flax NNX. A
+    function may change lists and dicts: as under `jax.jit`, it changes copies.
 
     Attributes:
       names: path of each object.

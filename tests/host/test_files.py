@@ -202,3 +202,10 @@ def test_damaged_archives_are_refused_and_closed(tmp_path):
     gc.collect()
     with pytest.raises(FileNotFoundError):
         read_arrays(tmp_path / "missing.npz")
+
+
+def test_long_names_of_many_bytes_are_written(tmp_path):
+    path = tmp_path / ("名" * 80 + ".json")
+    with write_whole(path) as temporary:
+        temporary.write_text("{}")
+    assert path.read_text() == "{}" and list(tmp_path.iterdir()) == [path]
