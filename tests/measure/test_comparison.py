@@ -28,7 +28,7 @@ BASE = np.arange(1.0, 13)
         ([1.1] + [0.9] * 11, "ours", "it is significantly faster"),  # the odd rounds judge
         ([1.1] * 12, "XLA", "nothing is faster"),
         ([1.0] * 12, "XLA", "nothing is faster"),
-        ([0.9, 1.1] * 6, "XLA", "ours is not significantly faster"),  # significantly slower
+        ([0.9, 1.1] * 6, "XLA", "ours is slower in the rounds that judge (p = 0.031)"),
     ],
 )
 def test_only_what_is_significantly_faster_is_chosen(ratios, chosen, why):
@@ -113,10 +113,3 @@ def test_p_values_are_shares_of_sign_vectors(rounds, tolerance):
     sums = np.array([*itertools.product((-1.0, 1.0), repeat=rounds)]) @ values
     expected = np.mean(np.abs(sums) >= abs(values.sum()) - 1e-9)
     assert sign_flip_p(values) == pytest.approx(expected, abs=tolerance)
-
-
-def test_a_program_that_is_slower_where_it_is_judged_is_said_to_be_slower():
-    rounds = np.arange(24)
-    process = np.where(rounds % 2, 1.2, 0.9) * (1 + 1e-3 * rounds)
-    found = choose({"a": times(np.ones(24)), "b": times(process)})
-    assert found.name == "a" and "b is slower in the rounds that judge (p = 0.0" in found.reason
