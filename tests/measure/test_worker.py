@@ -61,13 +61,15 @@ def test_a_process_that_does_not_start_is_no_fault_of_the_function():
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_the_process(monkeypatch):
+def test_an_interrupt_ends_the_process():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # parallel tests ignore it
     worker = Worker()
     number = worker.run(os.getpid)
     timer = subprocess.Popen(["sh", "-c", f"sleep 1; kill -INT {os.getpid()}"])
     with pytest.raises(KeyboardInterrupt):
         worker.run(time.sleep, 60)
     timer.wait()
+    signal.signal(signal.SIGINT, before)
     assert worker.run(os.getpid) != number
     worker.close()
 
