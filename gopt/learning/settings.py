@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import jax
+
 # Most layers, and the largest axis, of a network that settings may ask for.
 MAX_LAYERS, MAX_SIZE = 100, 2**16
 
@@ -71,6 +73,8 @@ def check_numbers(
 ) -> None:
     """Check that fields are finite and within bounds, and whole numbers if declared as `int`.
 
+    Traced values cannot be checked, and are not.
+
     Args:
       settings: dataclass of settings.
       names: names of fields.
@@ -95,6 +99,8 @@ def check_numbers(
     types = {field.name: field.type for field in dataclasses.fields(settings)}
     for name in names:
         value = getattr(settings, name)
+        if isinstance(value, jax.core.Tracer):  # training anneals some of them
+            continue
         if types[name] is int and not isinstance(value, Integral):
             raise ValueError(f"{name} is {value}: expected a whole number, {expected}")
         is_number = isinstance(value, Real) and math.isfinite(value)
