@@ -18,7 +18,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _BIND = "bind static arguments with functools.partial(fn, name=value)"
-_NEEDS_VALUES = ("static_argnums", "Non-hashable static arguments", "static start/stop/step")
+_NEEDS_VALUES = (
+    *("static_argnums", "Non-hashable static arguments"),
+    *("static start/stop/step", "must be static integers"),
+)
 _STATIC = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
