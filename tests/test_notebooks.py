@@ -31,4 +31,4 @@ def test_notebook_runs(path):
     outputs = [output for cell in cells for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     warned = [o.text for o in outputs if o.output_type == "stream" and o.name == "stderr"]
-    assert not warned
+    assert not [text for text in warned if not text.startswith("\r")]  # bars of progress
