@@ -52,7 +52,7 @@ def mode(name: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def on_host() -> None:
-    """What functions are given, made once, in the default mode."""
+    """Arguments of functions, made once, in the default mode."""
     starts(), order(), graphs.fusion_problem(), graphs.joint_problem()
     for system in SETTINGS:
         given(system)

@@ -1,4 +1,4 @@
-"""What holds of every search."""
+"""Properties of every search."""
 
 from collections.abc import Callable
 from typing import Any
