@@ -47,7 +47,7 @@ class FusionReport:
     Attributes:
       traced: the function as it was traced; `Result.program` is simplified.
       searched: sum of the kernels' times of the best configuration after each evaluation, s;
-        empty if no op can be fused. `[evaluations]`
+        empty if no op can be fused, or there was no time. `[evaluations]`
       failures: error messages of kernels that could not be compiled or timed.
       cut_note: a sentence if the search was cut short; else empty.
     """
@@ -85,7 +85,7 @@ class FusionReport:
         """
         del result
         if not len(self.searched):
-            raise ValueError("nothing was searched: the function has no op that can be fused")
+            raise ValueError("nothing was searched: no op can be fused, or there was no time")
         from gopt import plots
 
         steps = np.arange(1, len(self.searched) + 1)
@@ -149,7 +149,8 @@ def fuse(
       rates: device rates that order the ops before anything is measured.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which the search ends with the best configuration so far,
-        s; by default only Ctrl-C ends it early. What it found is still compiled and timed.
+        s; by default only Ctrl-C ends it early. What it found is still compiled and timed, unless
+        Ctrl-C ends that, too. A second Ctrl-C in one phase ends the program.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
@@ -173,7 +174,7 @@ def fuse(
     check_search(search, weights, SEARCHES, LEARNED)
     check_whole_numbers(1, evaluations=evaluations, repeats=repeats)
     check_whole_numbers(0, seed=seed)
-    shows = Progress("gopt.fuse", progress, seconds=seconds)
+    work = Progress("gopt.fuse", progress, seconds=seconds)
     find = _search_of(search, weights)
     kernels = KernelTimes(Path(times) if times is not None else None)
     fn = drop(fn, drop_effects)
@@ -183,20 +184,22 @@ def fuse(
     check_arrays(args, traced)
     given = _given(fn, args, traced)
     program = simplify(traced)
-    with shows:
-        found, history = configurations(program, kernels, find, rates, evaluations, seed, shows)
+    with work, work.interrupts_noted():
+        found, history = configurations(program, kernels, find, rates, evaluations, seed, work)
         decisions = decisions_of(program.equations != traced.equations, found)
         candidates = []
-        shows.stage("programs compiled", len(decisions))
+        work.phase("programs compiled", len(decisions))
         for k, (name, decision) in enumerate(decisions.items()):
-            shows.advance(k)
+            work.advance(k)
+            if k and work.is_interrupted:
+                break
             run = executable_of(
                 decision, fn, program if decision.simplified else traced, donate_argnums
             )
             needs = memory(run.function.lower(*args).compile())
             predicted = found[name].seconds if decision.groups is not None else None
             candidates.append(Candidate(name, decision, predicted, needs, executable=run))
-        candidates = _timed(candidates, traced, given, repeats, shows)
+        candidates = _timed(candidates, traced, given, repeats, work)
         choice = choose({c.name: c.times for c in candidates if c.times is not None})
         chosen = list(decisions).index(choice.name)
         after = candidates[chosen]
@@ -205,8 +208,8 @@ def fuse(
             reason += flag_note(after.decision.options)
         if after.executable is not None and after.decision.options:
             nested = _nested(after, after.executable.nested, args)
-            candidates.append(_timed([candidates[0], nested], traced, given, repeats, shows)[1])
-        report = FusionReport(traced, history, dict(kernels.failures), shows.cut_note)
+            candidates.append(_timed([candidates[0], nested], traced, given, repeats, work)[1])
+        report = FusionReport(traced, history, dict(kernels.failures), work.cut_note)
         return Result(program, tuple(candidates), chosen, reason, report)
 
 
@@ -227,12 +230,12 @@ def _timed(
     program: Program,
     args: tuple[Any, ...],
     repeats: int,
-    shows: Progress,
+    work: Progress,
 ) -> list[Candidate[Fusion]]:
     """Return candidates with their times, in interleaved rounds."""
     functions = {c.name: c.executable.function for c in candidates if c.executable}
     times = time_interleaved(
-        functions, lambda: program.with_copies(args), repeats=repeats, progress=shows
+        functions, lambda: program.with_copies(args), repeats=repeats, progress=work
     )
     base = times[candidates[0].name]
     return [c._replace(times=times[c.name], base_times=base) for c in candidates]

@@ -55,11 +55,11 @@ def configurations(
     rates: Rates,
     evaluations: int,
     seed: int,
-    shows: Progress,
+    progress: Progress,
 ) -> tuple[dict[str, Found], np.ndarray]:
     """Return configurations by what found them, and the best seconds after each evaluation.
 
-    Both are empty where no op can be fused.
+    Both are empty where no op can be fused, or the time was over before one was costed.
     """
     if not program.equations:  # not even a graph, where there are no inputs
         return {}, np.zeros(0)
@@ -76,14 +76,24 @@ def configurations(
         "instruction fusion": instruction_fusion(problem),
         "priority fusion": priority_fusion(problem),
     }
-    shows.stage("kernels of heuristics")
-    start = min(found.values(), key=sum_of_kernels)
+    progress.phase("kernels of heuristics", len(found))
+    costs: dict[str, float] = {}
+    with progress.interruptible():
+        for name, fuse in found.items():
+            if progress.is_over:
+                break
+            costs[name] = sum_of_kernels(fuse)
+            progress.advance(len(costs), f"best {format_seconds(min(costs.values()))}")
+    if not costs:
+        return {}, np.zeros(0)
+    found = {name: found[name] for name in costs}
+    start = found[min(costs, key=costs.__getitem__)]
     result = _cut_short(
         partial(find, jax.random.key(seed), traced.graph, problem, evaluations=evaluations),
         sum_of_kernels,
         start,
         evaluations,
-        shows,
+        progress,
     )
     found["searched"] = result.fuse
     ways = {
@@ -102,7 +112,7 @@ def _cut_short(
     cost: FusionCost,
     start: np.ndarray,
     evaluations: int,
-    shows: Progress,
+    progress: Progress,
 ) -> FusionSearchResult:
     """Return the result of a search, or its best configuration when its time is over.
 
@@ -111,23 +121,23 @@ def _cut_short(
       cost: time of a configuration, s.
       start: configuration to begin with.
       evaluations: number of configurations that the search may cost.
-      shows: shows progress, and knows when the time is over.
+      progress: shows progress, and knows when the time is over.
     """
-    shows.stage("configurations", evaluations)
+    progress.phase("configurations", evaluations)
     best, history = start, [cost(start)]
 
     def counted(fuse: np.ndarray) -> float:
         nonlocal best
-        if shows.is_over:
+        if progress.is_over:
             raise _TimeIsOver
         seconds = cost(fuse)
         if seconds < history[-1]:
             best = fuse
         history.append(min(history[-1], seconds))
-        shows.advance(len(history) - 1, f"best {format_seconds(history[-1])}")
+        progress.advance(len(history) - 1, f"best {format_seconds(history[-1])}")
         return seconds
 
-    with shows.interruptible(), contextlib.suppress(_TimeIsOver):
+    with progress.interruptible(), contextlib.suppress(_TimeIsOver):
         return find(cost=counted, start=start)
     return FusionSearchResult(best, np.array(history[1:] or history))
 

@@ -1,13 +1,15 @@
 """Progress of long work, shown while it runs, and a time limit for it.
 
-    with Progress("search", True, seconds=60) as progress:
-        progress.stage("generations", 200)
+    with Progress("search", True, seconds=60) as progress, progress.interrupts_noted():
+        progress.phase("generations", 200)
         with progress.interruptible():
             for k in range(200):
                 if progress.is_over:
                     break
                 ...
                 progress.advance(k + 1, "best 1.2 MiB")
+        progress.phase("best candidates compiled")  # Ctrl-C does not end the program here, either
+        ...
 
 Terminals and notebooks have a bar, which goes away at the end. Elsewhere there is a line every few
 seconds. Short work shows nothing, and neither does `Progress()`.
@@ -16,15 +18,17 @@ seconds. Short work shows nothing, and neither does `Progress()`.
 import contextlib
 import math
 import shutil
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from numbers import Real
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self, TextIO
 
 _INTERRUPTED = "it was interrupted"
+_ENDING = "ends early; Ctrl-C again ends the program"
 _QUIET = 1.0  # s before anything is shown
 _REFRESH = 0.25  # s between two states of a bar
 _LINE = 5.0  # s between two lines
@@ -36,16 +40,16 @@ class Status(NamedTuple):
 
     Attributes:
       title: name of the work, such as "gopt.schedule".
-      stage: name of the current stage, such as "search".
-      done: number of units of the stage that are done.
-      total: number of all units of the stage; `None` if it is not known.
+      phase: name of the current phase, such as "search".
+      done: number of units of the phase that are done.
+      total: number of all units of the phase; `None` if it is not known.
       note: best result so far, or another figure, as text; may be empty.
-      seconds: time since the stage began, s.
-      left: estimated time until the stage ends, s; `None` if it is not known.
+      seconds: time since the phase began, s.
+      left: estimated time until the phase ends, s; `None` if it is not known.
     """
 
     title: str
-    stage: str
+    phase: str
     done: int
     total: int | None
     note: str
@@ -83,8 +87,10 @@ class Progress:
         self.cut = ""
         self._title, self._show, self._limit = title, show, seconds
         self._began = time.monotonic()
-        self._stage: tuple[str, int, int | None, str, float] = ("", 0, None, "", self._began)
+        self._phase: tuple[str, int, int | None, str, float] = ("", 0, None, "", self._began)
         self._before = 0
+        self._is_interrupted = False  # in this phase
+        self._blocks = 0  # interruptible blocks that run now
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -105,26 +111,27 @@ class Progress:
         if self._thread is not None:
             self._thread.join()
 
-    def stage(self, name: str, total: int | None = None, done: int = 0) -> None:
-        """Begin a stage.
+    def phase(self, name: str, total: int | None = None, done: int = 0) -> None:
+        """Begin a phase.
 
         Args:
-          name: name of the stage.
+          name: name of the phase.
           total: number of its units, if it is known.
           done: number of units that were done before.
         """
-        self._stage, self._before = (name, done, total, "", time.monotonic()), done
+        self._phase, self._before = (name, done, total, "", time.monotonic()), done
+        self._is_interrupted = False
         self._tell()
 
     def advance(self, done: int, note: str = "") -> None:
-        """Say how many units of the stage are done.
+        """Say how many units of the phase are done.
 
         Args:
           done: number of units that are done.
           note: best result so far, or another figure, as text.
         """
-        name, _, total, _, since = self._stage
-        self._stage = (name, done, total, note, since)
+        name, _, total, _, since = self._phase
+        self._phase = (name, done, total, note, since)
         self._tell()
 
     @property
@@ -145,25 +152,58 @@ class Progress:
     @property
     def cut_note(self) -> str:
         """A sentence for results that were cut short; empty if this one was not."""
-        return self.cut and f"the search was cut short: {self.cut}; not reproducible"
+        return self.cut and f"cut short: {self.cut}; not reproducible"
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether Ctrl-C asked for the end of the current phase."""
+        return self._is_interrupted
+
+    @contextlib.contextmanager
+    def interrupts_noted(self) -> Iterator[None]:
+        """Note Ctrl-C, instead of ending the program.
+
+        The work is then over: `is_over`. What still has to be done is a phase of its own, which
+        Ctrl-C may end early, too: `is_interrupted`. A second Ctrl-C in one phase ends the program.
+        Python handles signals in its main thread only; a handler of somebody else is kept.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+
+        def note(number: int, frame: FrameType | None) -> None:
+            if self._blocks or self._is_interrupted:
+                signal.default_int_handler(number, frame)
+            self._interrupt()
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """End the block at Ctrl-C instead of the program; the second Ctrl-C ends the program."""
+        """End the block at Ctrl-C, at once, instead of the program."""
+        self._blocks += 1
         try:
             yield
         except KeyboardInterrupt:
-            if self.cut == _INTERRUPTED:
+            if self._is_interrupted:
                 raise
-            self.cut = _INTERRUPTED
-            if self._show is True:
-                text = "ends with the best so far; Ctrl-C again ends the program"
-                sys.stderr.write(f"\n{self._title}: {text}\n")
+            self._interrupt()
+        finally:
+            self._blocks -= 1
+
+    def _interrupt(self) -> None:
+        self._is_interrupted, self.cut = True, self.cut or _INTERRUPTED
 
     @property
     def status(self) -> Status:
         """The state of the work now."""
-        name, done, total, note, since = self._stage
+        name, done, total, note, since = self._phase
+        note = _ENDING if self._is_interrupted else note
         seconds = time.monotonic() - since
         new = done - self._before
         left = max(seconds * (total - done) / new, 0.0) if total and new > 0 else None
@@ -204,7 +244,7 @@ def as_text(status: Status, *, has_bar: bool) -> str:
       status: state of the work.
       has_bar: whether the line has a bar.
     """
-    parts = [status.title if not status.stage else f"{status.title}: {status.stage}"]
+    parts = [status.title if not status.phase else f"{status.title}: {status.phase}"]
     if status.total:
         share = min(status.done / status.total, 1.0)
         if has_bar:

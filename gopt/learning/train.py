@@ -112,8 +112,8 @@ def run(
             done, carry, history = kept.restore(carry)
             if not done <= steps:
                 raise ValueError(f"steps is {steps}: the folder holds a run of {done} steps")
-        with Progress(label, progress) as shows:
-            shows.stage("steps", steps, done)
+        with Progress(label, progress) as work:
+            work.phase("steps", steps, done)
             for index in range(done, steps):
                 carry, metrics = step(index, carry)
                 history.append(_means(metrics))
@@ -127,7 +127,7 @@ def run(
                     if kept is not None:
                         kept.save(index + 1, carry, history)
                 recent = [row[shown] for row in history[-RECENT:]] if shown else []
-                shows.advance(index + 1, f"{shown} {np.mean(recent):.4f}" if recent else "")
+                work.advance(index + 1, f"{shown} {np.mean(recent):.4f}" if recent else "")
     finally:
         if kept is not None:
             kept.checkpoints.close()

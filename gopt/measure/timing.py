@@ -157,7 +157,7 @@ def time_interleaved(
       arguments: function that makes the arguments of each call. Making them is not timed. They are
         made anew because a call may consume them.
       repeats: number of rounds.
-      progress: shows progress.
+      progress: shows progress, and ends the rounds at Ctrl-C, after the first one or later.
 
     Returns:
       Times per call of each function, by name.
@@ -167,7 +167,7 @@ def time_interleaved(
     """
     check_repeats(repeats)
     progress = progress or Progress()
-    progress.stage("rounds of timing", repeats)
+    progress.phase("rounds of timing", repeats)
     most = _calls_in_memory(arguments)
     calls = (arguments() for _ in itertools.count())
     timers = {
@@ -179,6 +179,8 @@ def time_interleaved(
         for name, measure in timers.items():
             found[name].append(measure())
         progress.advance(k + 1)
+        if progress.is_interrupted:
+            break
     return {name: Times(*np.array(times).T) for name, times in found.items()}
 
 

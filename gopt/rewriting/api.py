@@ -88,8 +88,9 @@ def rewrite(
       rules: equalities to rewrite by; by default `gopt.rewriting.RULES`.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which the search ends with the best program so far, s; by
-        default only Ctrl-C ends it early. What it found is still compiled and timed. A search that
-        is a callable is not cut.
+        default only Ctrl-C ends it early. What it found is still compiled and timed, unless Ctrl-C
+        ends that, too. A second Ctrl-C in one phase ends the program. A search that is a callable
+        is not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
@@ -114,8 +115,8 @@ def rewrite(
     check_whole_numbers(1, repeats=repeats)
     check_whole_numbers(0, seed=seed)
     check_search(search, weights, SEARCHES, LEARNED)
-    shows = Progress("gopt.rewrite", progress, seconds=seconds)
-    find = _search_of(search, weights, seed, shows)
+    work = Progress("gopt.rewrite", progress, seconds=seconds)
+    find = _search_of(search, weights, seed, work)
     constant = positions("constant_argnums", constant_argnums, len(args))
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args)
@@ -128,7 +129,7 @@ def rewrite(
     cost_before = TermCosts(terms, cost).program(roots)
     if not math.isfinite(cost_before):
         raise ValueError(f"the function costs {cost_before} s: an op of it has no finite cost")
-    with shows:
+    with work, work.interrupts_noted():
         found = find(terms, roots, cost, RULES if rules is None else rules)
         has_constants = bool(constant or program.values)
         own = RewrittenProgram(terms, roots, program, set(constant))
@@ -136,8 +137,8 @@ def rewrite(
         functions: dict[str, Callable[..., Any]] = {OWN: fn, WHOLE: rewritten, OWN_FOLDED: own}
         if not has_constants:
             functions.pop(OWN_FOLDED)
-        shows.stage("values compared")
-        given, values, note = compare(functions, args, program, seed)
+        work.phase("values compared")
+        given, values, note = compare(functions, args, program, seed, work)
         expected = values[OWN]
         changed = [
             k for k, (old, new) in enumerate(zip(roots, found.roots, strict=True)) if old != new
@@ -167,12 +168,12 @@ def rewrite(
         programs = {OWN: own, WHOLE: rewritten}
         if has_constants:
             programs |= {OWN_FOLDED: own, FOLDED: rewritten}
-        candidates = _measured(fn, programs, report, program, given, repeats, shows)
+        candidates = _measured(fn, programs, report, program, given, repeats, work)
         return _result(program, candidates, report)
 
 
 def _search_of(
-    search: str | RewriteSearch, weights: Weights | None, seed: int, shows: Progress
+    search: str | RewriteSearch, weights: Weights | None, seed: int, work: Progress
 ) -> RewriteSearch:
     """Return a search as a callable, with its policy loaded; extras are imported here."""
     if not isinstance(search, str):
@@ -182,12 +183,12 @@ def _search_of(
         from gopt.rewriting.search.saturation.egraph import bindings
 
         check_installed(bindings)
-        return partial(saturation, progress=shows)
+        return partial(saturation, progress=work)
     if search == "xrlflow":
         # By name, because the learned systems import this package.
         xrlflow = importlib.import_module("gopt.systems.xrlflow")
-        return xrlflow.agent(*load_policy(weights, xrlflow.load), seed=seed, progress=shows)
-    return partial({"taso": backtracking, "pet": partial_equivalence}[search], progress=shows)
+        return xrlflow.agent(*load_policy(weights, xrlflow.load), seed=seed, progress=work)
+    return partial({"taso": backtracking, "pet": partial_equivalence}[search], progress=work)
 
 
 def _measured(
@@ -197,7 +198,7 @@ def _measured(
     program: Program,
     args: tuple[Any, ...],
     repeats: int,
-    shows: Progress,
+    work: Progress,
 ) -> tuple[Candidate[RewrittenProgram | None], ...]:
     """Return the function and its equal programs, each compiled and timed.
 
@@ -208,7 +209,7 @@ def _measured(
       program: the equations of the function.
       args: arrays.
       repeats: rounds.
-      shows: shows progress.
+      work: shows progress.
     """
     constants = [args[k] for k in report.constant_argnums]
     others = [arg for k, arg in enumerate(args) if k not in report.constant_argnums]
@@ -216,7 +217,7 @@ def _measured(
     costs |= dict.fromkeys((WHOLE, FOLDED), report.costs[1])
     if len(programs) > 2:  # the model leaves out what depends on constants alone
         costs.pop(OWN), costs.pop(WHOLE)
-    shows.stage("programs compiled", len(programs))
+    work.phase("programs compiled", len(programs))
     found: list[Candidate[RewrittenProgram | None]] = []
     calls = {}
     for name, written in programs.items():
@@ -227,12 +228,12 @@ def _measured(
         if run.fold:
             calls[name] = partial(_with_folded, run.function, folded, report.constant_argnums)
         decision = None if name == OWN else written
-        shows.advance(len(found))
+        work.advance(len(found))
         found.append(
             compiled_candidate(name, decision, costs.get(name), run, values, folded=folded)
         )
     times = time_interleaved(
-        calls, lambda: program.with_copies(args), repeats=repeats, progress=shows
+        calls, lambda: program.with_copies(args), repeats=repeats, progress=work
     )
     return tuple(c._replace(times=times[c.name], base_times=times[OWN]) for c in found)
 

@@ -2,7 +2,8 @@
 
 Given arguments come first. Drawn ones show differences that given ones hide, such as zeros. A loop
 may run for ever on drawn arguments, so a program with a `while` loop runs on them in a process of
-its own, see `gopt.measure.drawn_values`. If it has no values there, given arguments alone decide.
+its own, see `gopt.measure.drawn_values`. If it has no values there, or Ctrl-C ends the comparison,
+given arguments alone decide.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from gopt.host.progress import Progress
 from gopt.measure.drawn_values import DrawnArgumentsError, values_apart
 from gopt.measure.equality import arguments_near, random_arguments
 from gopt.program.equations import may_not_end
@@ -39,6 +41,7 @@ def compare(
     args: tuple[Any, ...],
     program: Program,
     seed: int,
+    progress: Progress | None = None,
 ) -> Compared:
     """Return the values of functions on the given arguments, and on drawn ones.
 
@@ -47,6 +50,7 @@ def compare(
       args: arguments of the function, or shapes.
       program: equations of the function.
       seed: seed of the drawn arguments.
+      progress: ends the comparison on drawn arguments at Ctrl-C, unless shapes are given.
 
     Raises:
       ValueError: shapes are given, and the function has no values on drawn arguments.
@@ -55,25 +59,31 @@ def compare(
     given = _given(args, draws[0])
     has_shapes = any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args))
     each = list(functions.values())
-    found = [] if has_shapes else _values(each, [given])
-    note = ""
-    try:
-        if may_not_end(program.equations):
-            drawn = values_apart(each, program, draws)
-        else:
-            drawn = _values(each, draws)
-        found = [a + b for a, b in zip(found or [[] for _ in each], drawn, strict=True)]
-    except DrawnArgumentsError as error:
-        if has_shapes:
+    values = values_apart if may_not_end(program.equations) else _values_here
+    if has_shapes:
+        try:
+            found = values(each, program, draws)
+        except DrawnArgumentsError as error:
             raise ValueError(f"shapes are given: expected arrays; {error}") from error
-        note = f"values were compared on the given arguments alone: {error}"
+        return Compared(given, dict(zip(functions, found, strict=True)), "")
+    found, note = _values_here(each, program, [given]), "it was interrupted"
+    progress = progress or Progress()
+    with progress.interruptible():
+        try:
+            if not progress.is_interrupted:
+                drawn = values(each, program, draws)
+                found, note = [a + b for a, b in zip(found, drawn, strict=True)], ""
+        except DrawnArgumentsError as error:
+            note = str(error)
+    note = note and f"values were compared on the given arguments alone: {note}"
     return Compared(given, dict(zip(functions, found, strict=True)), note)
 
 
-def _values(
-    functions: Sequence[Callable[..., Any]], draws: Sequence[tuple[Any, ...]]
+def _values_here(
+    functions: Sequence[Callable[..., Any]], program: Program, draws: Sequence[tuple[Any, ...]]
 ) -> list[Values]:
     """Return the flat results of functions on several arguments."""
+    del program
     jitted = map(jax.jit, functions)
     return [[jax.tree.leaves(function(*drawn)) for drawn in draws] for function in jitted]
 

@@ -199,7 +199,8 @@ def schedule(
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which searches end with the best schedule so far, s; by
         default only Ctrl-C ends them early. Compilation counts, too, but is not cut: what was found
-        is still compiled. A search that is a callable is not cut.
+        is still compiled, unless Ctrl-C ends that, too. A second Ctrl-C in one phase ends the
+        program. A search that is a callable is not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
@@ -228,7 +229,7 @@ def schedule(
         raise ValueError(f"objective is {objective!r}: without hardware, expected 'peak_memory'")
     check_whole_numbers(1, evaluations=evaluations)
     check_whole_numbers(0, confirm=confirm, seed=seed, max_trips=max_trips)
-    shows = Progress("gopt.schedule", progress, seconds=seconds)
+    work = Progress("gopt.schedule", progress, seconds=seconds)
     if isinstance(hardware, str):
         if hardware not in PRESETS:
             raise ValueError(f"hardware is {hardware!r}: expected one of {', '.join(PRESETS)}")
@@ -242,7 +243,7 @@ def schedule(
     check_arrays((), program)  # of arguments, shapes are enough
     program = unroll(program, max_trips=max_trips) if max_trips else program
     if hardware is None:
-        with shows:
+        with work, work.interrupts_noted():
             ways = through_xla(
                 fn,
                 args,
@@ -253,11 +254,11 @@ def schedule(
                 seed=seed,
                 confirm=confirm,
                 donate_argnums=donate_argnums,
-                shows=shows,
+                progress=work,
             )
-            return _least_memory(args, program, list(ways), search_name(search), max_trips, shows)
-    with shows:
-        shows.stage("kernels compiled")
+            return _least_memory(args, program, list(ways), search_name(search), max_trips, work)
+    with work, work.interrupts_noted():
+        work.phase("kernels compiled")
         kernels = kernels_of(program, merged=True)
         traced = unshared_graph(kernels.program, kernels.workspace)
         graph = pad(traced.graph)
@@ -270,7 +271,7 @@ def schedule(
             evaluations=evaluations,
             seed=seed,
             weights=weights,
-            progress=shows,
+            progress=work,
         )
     before = modelled(kernels, traced, problem, keys_in_order(problem))
     after = modelled(kernels, traced, problem, found)
@@ -280,7 +281,7 @@ def schedule(
         max_trips,
         (before, after),
         is_measured=False,
-        cut_note=shows.cut_note,
+        cut_note=work.cut_note,
     )
     costs = [max(each.peak) if report.unit == "B" else each.makespan for each in (before, after)]
     candidates = (
@@ -301,7 +302,7 @@ def _least_memory(
     candidates: list[Candidate[KernelSchedule]],
     search: str,
     max_trips: int,
-    shows: Progress,
+    work: Progress,
 ) -> Result[KernelSchedule, ScheduleReport]:
     """Return the compiled candidate that needs least memory; the first one of equals."""
     needs = [c.memory for c in candidates if c.memory is not None]  # all are compiled
@@ -316,7 +317,7 @@ def _least_memory(
         candidates.append(nested(after, args))
     schedules = before.decision, after.decision
     report = ScheduleReport(
-        "peak_memory", search, max_trips, schedules, is_measured=True, cut_note=shows.cut_note
+        "peak_memory", search, max_trips, schedules, is_measured=True, cut_note=work.cut_note
     )
     return Result(program, tuple(candidates), chosen, reason, report)
 

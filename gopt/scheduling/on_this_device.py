@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -19,6 +20,7 @@ from gopt.program.program import Program
 from gopt.result import Candidate
 from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of, modelled
 from gopt.scheduling.searches import ScheduleSearch, find, slices
+from gopt.search.loop import Run
 from gopt.search.parallel import on_host
 from gopt.search_argument import Weights, search_name
 from gopt.xla import chains, group, kernel_graph, materialised
@@ -38,7 +40,7 @@ def through_xla(
     seed: int,
     confirm: int,
     donate_argnums: int | Sequence[int],
-    shows: Progress,
+    progress: Progress,
 ) -> Iterator[Candidate[KernelSchedule]]:
     """Yield ways to run `fn(*args)` on the default device, compiled; XLA's own programs first.
 
@@ -55,38 +57,47 @@ def through_xla(
       seed: random seed of each search.
       confirm: number of orders to compile besides the program's order and XLA's own.
       donate_argnums: positions of the arguments whose buffers may be reused.
-      shows: shows progress.
+      progress: shows progress.
     """
-    shows.stage("kernels compiled")
+    progress.phase("kernels compiled")
     found: list[tuple[str, KernelSchedule]] = []
     for kernels in _variants(program):
+        if found and progress.is_over:
+            break
         if kernels.merged:
-            shows.stage("XLA's own programs compiled")
+            progress.phase("XLA's own programs compiled")
             yield from _own(fn, args, program, donate_argnums, kernels)
         if not kernels.program.equations:
             return
-        suffix = "" if kernels.merged else ", duplicates apart"
+        suffix = _suffix(kernels)
         first = schedule_of(kernels, kernels.program)
         yield _confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
-        for name, other in _orders(kernels, search, weights, evaluations, seed, shows).items():
+        for name, other in _orders(kernels, search, weights, evaluations, seed, progress).items():
             found.append((f"{name}{suffix}", schedule_of(kernels, other)))
     best = sorted(found, key=lambda each: each[1].peak)[:confirm]
-    shows.stage("orders compiled", len(best))
+    progress.phase("orders compiled", len(best))
     for k, (name, schedule) in enumerate(best):
-        shows.advance(k)
+        if progress.is_interrupted:
+            break
+        progress.advance(k)
         function = jit_ordered(schedule.traced.program)
         yield _confirmed(name, schedule, function, function.lower(*args).compile())
 
 
-def _variants(program: Program) -> list[CompiledKernels]:
-    """Return a program with duplicates merged, as XLA merges them, and as it is.
+def _variants(program: Program) -> Iterator[CompiledKernels]:
+    """Yield a program with duplicates merged, as XLA merges them, and as it is.
 
     The second keeps what `jax.checkpoint` asks to be computed again.
     """
     merged = kernels_of(program, merged=True)
-    if len(merged.source.equations) == len(program.equations):
-        return [merged]
-    return [merged, kernels_of(program, merged=False)]
+    yield merged
+    if len(merged.source.equations) < len(program.equations):
+        yield kernels_of(program, merged=False)
+
+
+def _suffix(kernels: CompiledKernels) -> str:
+    """Return what names of orders end with."""
+    return "" if kernels.merged else ", duplicates apart"
 
 
 def _own(
@@ -160,7 +171,7 @@ def _orders(
     weights: Weights | None,
     evaluations: int,
     seed: int,
-    shows: Progress,
+    progress: Progress,
 ) -> dict[str, Program]:
     """Return the kernels in other orders than the program's.
 
@@ -179,7 +190,7 @@ def _orders(
             evaluations=evaluations,
             seed=seed,
             weights=weights,
-            progress=shows,
+            progress=progress,
         )
         return {search_name(search): modelled(kernels, graph, problem, keys).order}
     parts = chains(program)
@@ -191,9 +202,14 @@ def _orders(
 
     half = max(evaluations // 2, 1)
     names = ["searched", *HEURISTICS]
-    result = dict(zip(names, _searched(kernels, graph, half, seed, shows), strict=True))
-    if not shows.is_over:
-        chained, *_ = _searched(kernels, joined, half, seed, shows)
+
+    def searched(what: str, graph: TracedGraph) -> list[Program]:
+        name = f"orders of {what}{_suffix(kernels)}"
+        return _searched(kernels, graph, half, seed, partial(slices, progress, name=name))
+
+    result = dict(zip(names, searched("kernels", graph), strict=True))
+    if not progress.is_over:
+        chained, *_ = searched("chains", joined)
         order = [k for chain in chained.equations for k in part_of[id(chain)]]
         result["searched in chains"] = replace(
             program, equations=tuple(program.equations[k] for k in order)
@@ -207,7 +223,11 @@ def _orders(
 
 @on_host
 def _searched(
-    kernels: CompiledKernels, graph: TracedGraph, evaluations: int, seed: int, shows: Progress
+    kernels: CompiledKernels,
+    graph: TracedGraph,
+    evaluations: int,
+    seed: int,
+    run_of: Callable[[Problem, str], Run],
 ) -> list[Program]:
     """Return a graph's kernels in the order found by search, then in the heuristics' orders."""
     from gopt.scheduling import best  # with networks: `import gopt` stays light
@@ -220,7 +240,7 @@ def _searched(
         objective="peak_memory",
         evaluations=evaluations,
         initial=initial,
-        run=slices(shows, problem, "peak_memory"),
+        run=run_of(problem, "peak_memory"),
     )
     others = [jax.tree.map(itemgetter(k), initial.keys) for k in range(len(HEURISTICS))]
     return [modelled(kernels, graph, problem, keys).order for keys in (found.best, *others)]

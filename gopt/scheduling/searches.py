@@ -75,21 +75,24 @@ def find(
     return find(key, graph, problem, objective=objective, evaluations=evaluations)
 
 
-def slices(progress: Progress, problem: Problem, objective: str) -> Slices:
+def slices(
+    progress: Progress, problem: Problem, objective: str, name: str = "steps of the search"
+) -> Slices:
     """Return slices in which the searches of a problem run.
 
     Args:
       progress: shows progress, and knows when the time is over.
       problem: one problem, on the host.
       objective: objective to minimise.
+      name: name of the search.
     """
 
     def text(cost: float) -> str:
         if objective == "peak_memory":
-            return format_bytes(cost * float(problem.unit))
+            return f"{format_bytes(cost * float(problem.unit))} with arguments"
         return format_seconds(cost * float(problem.tick))
 
-    return Slices(progress, "steps of the search", text)
+    return Slices(progress, name, text)
 
 
 def _best(

@@ -66,33 +66,36 @@ class Slices:
     """
 
     def __init__(
-        self, progress: Progress, stage: str, text: Callable[[float], str] = "{:.4g}".format
+        self, progress: Progress, name: str, text: Callable[[float], str] = "{:.4g}".format
     ):
         """Take what shows the progress.
 
         Args:
           progress: shows progress, and knows when the time is over.
-          stage: name of the stage.
+          name: name of the search.
           text: maps a cost to text.
         """
-        self._progress, self._stage, self._text = progress, stage, text
+        self._progress, self._name, self._text = progress, name, text
 
     def __call__(self, make: MakeLoop, *arrays: Any, **options: Any) -> Any:
         """Return the result of a loop, which may have made fewer steps than planned."""
         static = tuple(sorted(options.items()))
         progress = self._progress
+        progress.phase(f"{self._name}, compiled")
         carry, steps = _start(make, static, arrays)
         steps, done, size = int(steps), 0, 1
-        progress.stage(self._stage, steps)
+        advance = partial(_advance, make, static, arrays)
         with progress.interruptible():
+            if steps and not progress.is_over:
+                advance(carry, np.int32(0), np.int32(0))  # compiles it
+                progress.phase(self._name, steps)
             while done < steps and not progress.is_over:
                 began = time.perf_counter()
                 stop = min(done + size, steps)
-                later, least = _advance(make, static, arrays, carry, np.int32(done), np.int32(stop))
+                later, least = advance(carry, np.int32(done), np.int32(stop))
                 least = float(least)  # waits
                 carry, taken, done = later, time.perf_counter() - began, stop
-                # The first slice is compiled, which tells nothing about the time of a step.
-                size = size if done == 1 else max(1, min(2 * size, int(size * _SLICE / taken)))
+                size = max(1, min(2 * size, int(size * _SLICE / taken)))
                 progress.advance(done, f"best {self._text(least)}")
         if done < steps:
             return make(*arrays, **options).early(carry, done)

@@ -1,7 +1,9 @@
 """Progress is shown where people look, and time limits and Ctrl-C end work early."""
 
 import io
+import signal
 import sys
+import threading
 import time
 
 import pytest
@@ -25,7 +27,7 @@ def soon(monkeypatch):
 
 def work(show=True, steps=4, pause=0.03):
     with Progress("work", show) as progress:
-        progress.stage("steps", steps)
+        progress.phase("steps", steps)
         for k in range(steps):
             time.sleep(pause)
             progress.advance(k + 1, f"best {10 - k} s")
@@ -59,7 +61,7 @@ def test_short_work_and_silent_work_show_nothing(monkeypatch):
 def test_a_function_is_called_after_each_step():
     seen = []
     work(show=seen.append, pause=0)
-    assert [(s.stage, s.done, s.total) for s in seen] == [("steps", k, 4) for k in range(5)]
+    assert [(s.phase, s.done, s.total) for s in seen] == [("steps", k, 4) for k in range(5)]
     assert seen[0].left is None and seen[2].left >= 0
     assert [s.note for s in seen] == ["", *(f"best {k} s" for k in (10, 9, 8, 7))]
 
@@ -76,7 +78,7 @@ def test_time_runs_out(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     progress = Progress("work", False, seconds=5)
-    progress.stage("steps", 100)
+    progress.phase("steps", 100)
     assert not progress.is_over and progress.cut == ""
     now[0] += 2
     progress.advance(1)
@@ -95,6 +97,70 @@ def test_the_first_interrupt_ends_a_block_and_the_second_the_program():
         raise KeyboardInterrupt
     with pytest.raises(ValueError, match="mine"), progress.interruptible():
         raise ValueError("mine")
+
+
+@pytest.fixture
+def handler():
+    """Python's own handler of Ctrl-C, which processes in the background may lack."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+
+
+def press():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_interrupts_are_noted_once_in_a_phase(handler):
+    progress = Progress("work", False)
+    with pytest.raises(KeyboardInterrupt), progress.interrupts_noted():
+        progress.phase("one")
+        assert not progress.is_interrupted
+        press()
+        assert progress.is_interrupted and progress.is_over
+        assert progress.status.note == "ends early; Ctrl-C again ends the program"
+        progress.phase("two")
+        assert progress.is_over and not progress.is_interrupted and not progress.status.note
+        press()
+        press()
+        pytest.fail("it went on")
+
+
+def test_interrupts_end_a_block_at_once(handler):
+    progress, done = Progress("work", False), []
+    with progress.interrupts_noted():
+        with progress.interruptible():
+            with progress.interruptible():
+                press()
+                pytest.fail("it went on")
+            done.append("inner")
+        done.append("outer")
+        with pytest.raises(KeyboardInterrupt):
+            press()
+    assert done == ["inner", "outer"] and progress.cut_note.startswith("cut short: it was inter")
+
+
+def test_another_handler_is_kept(handler):
+    progress, seen = Progress("work", False), []
+    signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+    try:
+        with progress.interrupts_noted():
+            press()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert seen == [1] and not progress.is_over
+
+
+def test_other_threads_have_no_handlers():
+    def enter():
+        with Progress("work", False).interrupts_noted():
+            done.append(1)
+
+    done = []
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert done == [1]
 
 
 def test_text_of_a_status():

@@ -73,8 +73,8 @@ def solve(
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = seed
-    with Progress("CP-SAT", progress) as shows:
-        shows.stage(f"solver, {seconds:g} s at most")
+    with Progress("CP-SAT", progress) as work:
+        work.phase(f"solver, {seconds:g} s at most")
         status = solver.solve(variables.model)
     if status in (cp_model.MODEL_INVALID, cp_model.INFEASIBLE):
         reason = variables.model.validate() or "it finds no schedule, and one was given"

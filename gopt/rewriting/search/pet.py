@@ -255,7 +255,7 @@ def partial_equivalence(
         for _ in range(rounds):
             if progress.is_over:
                 break
-            progress.stage("forms of ops")
+            progress.phase("forms of ops")
             forms = mutated(terms, best.roots, prices)
             if forms.cost >= best.cost:
                 break

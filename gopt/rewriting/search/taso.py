@@ -69,7 +69,7 @@ def backtracking(
     queue: list[tuple[float, int, _Way, Match | None]] = [(least, 0, best, None)]
     visited, ticket = 0, itertools.count(1)  # breaks ties: first in, first out
     progress = progress or Progress()
-    progress.stage("rewriting programs", budget)
+    progress.phase("rewriting programs", budget)
     with progress.interruptible():
         while queue and visited < budget and not progress.is_over:
             cost_then, _, way, rewrite = heapq.heappop(queue)

@@ -65,7 +65,7 @@ def agent(
             return best._replace(stop_reason=f"the program costs {best.cost} s: there is no reward")
         env = RewriteEnv(terms, roots, prices.program, cost=cost, rules=rules, settings=every)
         visited = 0
-        watch.stage("episodes", episodes)
+        watch.phase("episodes", episodes)
         with watch.interruptible():
             for index in range(episodes):
                 if watch.is_over:

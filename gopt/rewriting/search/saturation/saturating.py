@@ -261,13 +261,13 @@ def saturation(
     growing, prices = Saturation(terms, roots, rules, limits), TermCosts(terms, cost)
     last = cheapest(growing.graph, roots, prices, seconds=0.0)
     found = [last]
-    progress.stage("rounds of saturation", rounds)
+    progress.phase("rounds of saturation", rounds)
     with progress.interruptible():
         for _ in growing.grow():
             found.append(cheapest(growing.graph, roots, prices, seconds=0.0))
             least = min(each.cost for each in found)
             progress.advance(len(found) - 1, f"best {format_seconds(least)} by the model")
-        progress.stage("integer program")
+        progress.phase("integer program")
         left = max(end - time.monotonic(), 0.0)
         last = cheapest(growing.graph, roots, prices, seconds=left)
     best = min((last, *found), key=lambda each: each.cost)
