@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 import jax
 
 from gopt.host.files import write_whole
-from gopt.measure.timing import Memory, Times, median_ratio
+from gopt.measure.timing import Memory, Times, median_ratio, memory
 from gopt.plots.units import format_bytes, format_seconds
 from gopt.program.program import Program
 from gopt.xla.applied import Executable, apply_executable, fold_constants
@@ -49,6 +49,24 @@ class Candidate(NamedTuple, Generic[DecisionT]):
     times: Times | None = None
     base_times: Times | None = None
     executable: Executable | None = None
+
+    def nested(self, args: tuple[Any, ...]) -> "Candidate[DecisionT]":
+        """Return the candidate as it is inside other functions, without compiler options; compiled.
+
+        Args:
+          args: arguments of the function; shapes are enough.
+
+        Raises:
+          ValueError: the candidate was not compiled.
+        """
+        if self.executable is None:
+            raise ValueError(f"candidate {self.name!r} was not compiled")
+        function = self.executable.nested
+        return self._replace(
+            name=f"{self.name}, nested",
+            memory=memory(function.lower(*args).compile()),
+            executable=Executable(function, function, {}),
+        )
 
     def ratio(self, clock: Literal["process", "wall"] = "process") -> tuple[float, float, float]:
         """Return the median time as a share of the first candidate's, and its 95 % interval.

@@ -34,7 +34,6 @@ from gopt.program.program import Program, trace_program
 from gopt.result import Candidate, Result, flag_note
 from gopt.search_argument import Weights, check_search, load_policy
 from gopt.xla import simplify
-from gopt.xla.applied import Executable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -206,8 +205,8 @@ def fuse(
         reason = choice.reason
         if after.decision.groups is None and not after.decision.simplified:
             reason += flag_note(after.decision.options)
-        if after.executable is not None and after.decision.options:
-            nested = _nested(after, after.executable.nested, args)
+        if after.decision.options:
+            nested = after.nested(args)._replace(decision=after.decision._replace(options={}))
             candidates.append(_timed([candidates[0], nested], traced, given, repeats, work)[1])
         report = FusionReport(traced, history, dict(kernels.failures), work.cut_note)
         return Result(program, tuple(candidates), chosen, reason, report)
@@ -239,16 +238,6 @@ def _timed(
     )
     base = times[candidates[0].name]
     return [c._replace(times=times[c.name], base_times=base) for c in candidates]
-
-
-def _nested(after: Candidate[Fusion], function: Any, args: tuple[Any, ...]) -> Candidate[Fusion]:
-    """Return a candidate as it is inside other functions, without compiler options."""
-    return after._replace(
-        name=f"{after.name}, nested",
-        decision=after.decision._replace(options={}),
-        memory=memory(function.lower(*args).compile()),
-        executable=Executable(function, function, {}),
-    )
 
 
 def _given(fn: Callable[..., Any], args: tuple[Any, ...], program: Program) -> tuple[Any, ...]:

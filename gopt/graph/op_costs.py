@@ -97,7 +97,7 @@ _COMBINING_SCATTERS = ("scatter-add", "scatter-sub", "scatter-mul", "scatter-min
 IN_PLACE = frozenset(("dynamic_update_slice", "scatter", *_COMBINING_SCATTERS))
 
 # Bits of the types that XLA packs, also on CPUs. Others take whole bytes.
-_PACKED_BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
+PACKED_BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
 
 
 def num_bytes(aval: Any) -> float:
@@ -105,7 +105,7 @@ def num_bytes(aval: Any) -> float:
 
     Elements of 4 and 2 bits are packed, as XLA stores them. Sizes are rounded up to whole bytes.
     """
-    bits = _PACKED_BITS.get(aval.dtype.name, 8 * aval.dtype.itemsize)
+    bits = PACKED_BITS.get(aval.dtype.name, 8 * aval.dtype.itemsize)
     return float(-(-aval.size * bits // 8))
 
 

@@ -56,14 +56,14 @@ class Checkpoints:
         if step is None:
             return 0, template
         shapes = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), template
+            lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), {"state": template}
         )
-        state = self._manager.restore(step, args=self._args.StandardRestore(shapes))
-        return step, jax.tree.map(np.asarray, state)
+        found = self._manager.restore(step, args=self._args.StandardRestore(shapes))
+        return step, jax.tree.map(np.asarray, found["state"])
 
     def save(self, step: int, state: Tree) -> None:
         """Write a checkpoint, whole or not at all."""
-        self._manager.save(step, args=self._args.StandardSave(state))
+        self._manager.save(step, args=self._args.StandardSave({"state": state}))
         self._manager.wait_until_finished()
 
     def close(self) -> None:

@@ -146,7 +146,14 @@ class _Folder:
         done, carry = self.checkpoints.restore(carry)
         if not done:
             return done, carry, []
-        return done, carry, json.loads((self.folder / "history.json").read_text())[:done]
+        path = self.folder / "history.json"
+        try:
+            history = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
+        if not isinstance(history, list) or len(history) < done:
+            raise ValueError(f"{path} has not the metrics of {done} steps, as the checkpoint has")
+        return done, carry, history[:done]
 
     def save(self, done: int, carry: Any, history: list[dict[str, float]]) -> None:
         """Write a checkpoint. The arrays come last, so a checkpoint with arrays is complete."""

@@ -80,9 +80,7 @@ def check_encoded(value: Any, where: str) -> None:
     if first == "precision" and fields["precision"] not in jax.lax.Precision.__members__:
         raise ValueError(f"{where} is {value!r}: expected a precision of JAX")
     try:
-        dtype = jnp.dtype(fields.get("dtype", "float32"))
-        if dtype.name != fields.get("dtype", "float32"):
-            raise ValueError(f"expected the name {dtype.name}")
+        dtype = _dtype_of(fields.get("dtype", "float32"))
         content = bytes.fromhex(fields.get("literal", ""))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where} is {str(value)[:60]}: {error}") from error
@@ -90,3 +88,12 @@ def check_encoded(value: Any, where: str) -> None:
         raise ValueError(
             f"{where} has {len(content)} bytes: expected those of {fields['dtype']}{value['shape']}"
         )
+
+
+def _dtype_of(name: str) -> np.dtype[Any]:
+    """Return the dtype of numbers or predicates with this name."""
+    dtype = jnp.dtype(name if name.isidentifier() else "void")  # NumPy parses other text as code
+    is_known = jnp.issubdtype(dtype, jnp.number) or dtype.name == "bool"
+    if dtype.name != name or not is_known or dtype.kind == "m":
+        raise ValueError(f"dtype is {name!r}: expected the name of one of JAX")
+    return dtype

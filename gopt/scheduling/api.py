@@ -18,7 +18,7 @@ from gopt.program.effects import DropEffects, drop
 from gopt.program.program import Program, trace_program, unroll
 from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import KernelSchedule, kernels_of, modelled
-from gopt.scheduling.on_this_device import nested, through_xla
+from gopt.scheduling.on_this_device import through_xla
 from gopt.scheduling.plan import SchedulePlan, make_plan
 from gopt.scheduling.searches import LEARNED, SEARCHES, ScheduleSearch, find
 from gopt.search_argument import Weights, check_search, search_name
@@ -314,7 +314,7 @@ def _least_memory(
         reason = f"it needs {less:.1f} % less than {before.name}"
     reason += flag_note(after.decision.options or {})
     if after.decision.options is None and after.executable is not None and after.executable.options:
-        candidates.append(nested(after, args))
+        candidates.append(after.nested(args))
     schedules = before.decision, after.decision
     report = ScheduleReport(
         "peak_memory", search, max_trips, schedules, is_measured=True, cut_note=work.cut_note

@@ -131,20 +131,6 @@ def schedule_of(kernels: CompiledKernels, program: Program) -> KernelSchedule:
     return schedule._replace(peak=(packed_bytes(problem, schedule.schedule.order),))
 
 
-def nested(
-    candidate: Candidate[KernelSchedule], args: tuple[Any, ...]
-) -> Candidate[KernelSchedule]:
-    """Return a candidate as it is inside other functions, without compiler options; compiled."""
-    if candidate.executable is None:
-        raise ValueError(f"candidate {candidate.name!r} was not compiled")
-    run = candidate.executable.nested
-    return candidate._replace(
-        name=f"{candidate.name}, nested",
-        memory=memory(run.lower(*args).compile()),
-        executable=Executable(run, run, {}),
-    )
-
-
 def _confirmed(
     name: str, schedule: KernelSchedule, function: Any, compiled: jax.stages.Compiled
 ) -> Candidate[KernelSchedule]:

@@ -15,7 +15,7 @@ from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.staged import Staged
 from gopt.scheduling.stages import Transfer
 from gopt.xla import Group, group, merge_duplicates
-from gopt.xla.applied import apply_executable, executable, jit_donating
+from gopt.xla.applied import apply_executable, executable, own_executable
 from gopt.xla.buffers import unshared_graph
 from gopt.xla.grouping import check_groups
 from gopt.xla.ordered import COMPILER_OPTIONS, check_options, check_order, jit_ordered, ordered
@@ -100,8 +100,7 @@ class SchedulePlan:
         if self.options is None:
             return self.carry_out(program, devices, nested=nested)
         first = self._devices(devices)[0]
-        function = jit_donating(fn, program, self.options, first)
-        run = executable(fn, self.options, program, function=function)
+        run = own_executable(fn, self.options, program, donate_argnums, first)
         return apply_executable(run, name=repr(self), nested=nested)
 
     def carry_out(

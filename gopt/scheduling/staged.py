@@ -10,6 +10,7 @@ from jax.extend.core import Var
 from jax.sharding import SingleDeviceSharding
 
 from gopt.cost.schedule.xla_memory import beside
+from gopt.graph.op_costs import PACKED_BITS
 from gopt.graph.tracing import TracedGraph
 from gopt.measure.timing import memory
 from gopt.program.arguments import is_traced
@@ -27,7 +28,6 @@ from gopt.scheduling.stages import (
 )
 from gopt.xla.ordered import jit_ordered
 
-_SUB_BYTES = ("int2", "int4", "uint2", "uint4", "float4_e2m1fn")
 _SLACK = 1e-3  # of the peak: tables of the tensors of a stage, which no model knows
 
 
@@ -219,7 +219,7 @@ def _has_sub_bytes(program: Program) -> bool:
     JAX 0.10 loses the layout of such an array on its way to another device, and then a function
     that was compiled ahead refuses it, but a jitted one does not.
     """
-    return any(aval_of(v).dtype.name in _SUB_BYTES for v in program.inputs)
+    return any(aval_of(v).dtype.name in PACKED_BITS for v in program.inputs)
 
 
 def _on(program: Program, device: jax.Device) -> list[jax.ShapeDtypeStruct]:

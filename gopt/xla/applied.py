@@ -62,6 +62,7 @@ def own_executable(
     options: dict[str, Any],
     program: Program,
     donate_argnums: int | Sequence[int] = (),
+    device: jax.Device | None = None,
 ) -> Executable:
     """Return the function of a user as an executable; without options, as the user jitted it.
 
@@ -70,10 +71,12 @@ def own_executable(
       options: compiler options.
       program: its equations, which say which arguments are donated.
       donate_argnums: positions of the arguments that are donated besides those that `fn` donates.
+      device: device of the results; by default the device of the arguments.
     """
     given = [donate_argnums] if isinstance(donate_argnums, int) else list(donate_argnums)
-    as_given = isinstance(fn, _Jitted) and not options and not given
-    return executable(fn, options, program, function=fn if as_given else None)
+    as_given = isinstance(fn, _Jitted) and not (options or given or device)
+    function = fn if as_given else jit_donating(fn, program, options, device)
+    return executable(fn, options, program, function=function)
 
 
 def jit_donating(

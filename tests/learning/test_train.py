@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -49,6 +50,26 @@ def test_a_run_goes_on_from_the_last_checkpoint(tmp_path, first):
     assert float(np.asarray(carry[0])) == expected
     assert [row["value"] for row in history] == means
     assert json.loads((tmp_path / "history.json").read_text()) == history
+
+
+@pytest.mark.parametrize("carry", [np.float32(1), {"a": [np.ones(2, np.int8)]}])
+def test_a_carry_is_any_pytree(tmp_path, carry):
+    def same(index, carry):
+        return carry, {}
+
+    for steps in (1, 2):
+        found, _ = run(carry, same, steps=steps, folder=tmp_path)
+        jax.tree.map(np.testing.assert_array_equal, found, carry)
+        assert jax.tree.structure(found) == jax.tree.structure(carry)
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[]", "[{}]", "[{}, {}"])
+def test_a_folder_without_its_metrics_is_refused(tmp_path, content):
+    train(2, tmp_path)
+    path = tmp_path / "history.json"
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(ValueError, match=r"history.json (cannot be read|has not the metrics of 2)"):
+        train(3, tmp_path)
 
 
 def test_an_interrupted_run_goes_on_from_the_checkpoint_before(tmp_path):
