@@ -38,7 +38,7 @@ from gopt.rewriting.rules.generated import generated
 from gopt.rewriting.rules.matching import Matcher
 from gopt.rewriting.rules.table import RULES
 from gopt.rewriting.search.taso import backtracking
-from gopt.scheduling.searches import SEARCHES, find
+from gopt.scheduling.searches import SEARCHES, Finder
 from gopt.sources.instances import makespan_instance, peak_memory_instance
 from gopt.sources.synthetic import erdos_renyi
 from gopt.systems import go, local_advantage, regal, xrlflow
@@ -101,7 +101,7 @@ def searches() -> dict[str, Any]:
         graph = pad(erdos_renyi(seed, 60))
         problem = prepare(graph, unit_rate_devices(2))
         for method in SEARCHES:
-            keys = find(method, graph, problem, objective="peak_memory", evaluations=600, seed=seed)
+            keys = Finder(method, None, 600, seed).find(graph, problem, "peak_memory")
             found[f"{method}, graph {seed}"] = costs_of(problem, keys)["costs"]
     return found
 

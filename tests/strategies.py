@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from gopt.cost.hardware import Hardware, bus_channels, no_channels, pair_channels, unit_rate_devices
@@ -251,6 +252,12 @@ def nasty_cases(name: str, channel: str) -> Iterator[Case]:
             yield random_case(
                 rng, NASTY[name](), 3, keys=keys, channel=channel, synchronous=synchronous
             )
+
+
+def on_nasty_graphs(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test of `(name, channel)` on the arguments of `nasty_cases`."""
+    each = pytest.mark.parametrize("channel", CHANNELS)(test)
+    return pytest.mark.parametrize("name", NASTY)(each)
 
 
 @st.composite

@@ -14,6 +14,7 @@ from gopt.cost.schedule import decoding, dispatch
 from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import MAX_TICKS
 from gopt.search import annealing, brkga
+from gopt.search.loop import LoopResult
 from gopt.search.result import SearchResult
 from gopt.systems import go, hdp, placeto, regal
 
@@ -182,7 +183,7 @@ def proposed(key: jax.Array, case: Case, params: Tree, *, evaluations: int) -> S
     return _evolved(case, decision, found)
 
 
-def _evolved(case: Case, decision: go.OpDecisions, found: brkga.Result) -> SearchResult:
+def _evolved(case: Case, decision: go.OpDecisions, found: LoopResult) -> SearchResult:
     """Return the result of BRKGA, with the start counted as an evaluation."""
     history = jnp.concatenate([case.first.cost[None], found.history])
     return SearchResult(decision, found.cost, history, jnp.append(1, 1 + found.evaluations))

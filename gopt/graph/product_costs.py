@@ -65,6 +65,14 @@ def _dot(eqn: JaxprEqn) -> float:
     return 2 * _out(eqn).size * math.prod(_in(eqn).shape[axis] for axis in contracted)
 
 
+def _sparse_dot(eqn: JaxprEqn) -> float:
+    """Return the flop of a product with a sparse left side, whose stored elements count."""
+    (_, contracted), (_, batch) = eqn.params["dimension_numbers"]
+    right = _in(eqn, 2).shape
+    rest = (size for axis, size in enumerate(right) if axis not in (*contracted, *batch))
+    return 2 * _in(eqn).size * math.prod(rest)
+
+
 def _ragged_dot(eqn: JaxprEqn) -> float:
     """Return the flop of a product of groups; every row belongs to one group.
 
@@ -115,6 +123,7 @@ def _attention(products: int) -> Callable[[JaxprEqn], float]:
 _BTNH = 0  # value of the parameter `layout` for [batch, time, head, feature]
 
 RULES: dict[str, Callable[[JaxprEqn], float]] = {
+    "bcoo_dot_general": _sparse_dot,
     "conv_general_dilated": _convolution,
     "dot_general": _dot,
     "ragged_dot_general": _ragged_dot,

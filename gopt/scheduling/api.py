@@ -20,7 +20,7 @@ from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import KernelSchedule, kernels_of, modelled
 from gopt.scheduling.on_this_device import through_xla
 from gopt.scheduling.plan import SchedulePlan, make_plan
-from gopt.scheduling.searches import LEARNED, SEARCHES, ScheduleSearch, find
+from gopt.scheduling.searches import LEARNED, SEARCHES, Finder, ScheduleSearch
 from gopt.search_argument import Weights, check_search, search_name
 from gopt.xla.buffers import unshared_graph
 
@@ -242,20 +242,10 @@ def schedule(
     check_one_device(args, program)
     check_arrays((), program)  # of arguments, shapes are enough
     program = unroll(program, max_trips=max_trips) if max_trips else program
+    finder = Finder(search, weights, evaluations, seed, work)
     if hardware is None:
         with work, work.interrupts_noted():
-            ways = through_xla(
-                fn,
-                args,
-                program,
-                search=search,
-                weights=weights,
-                evaluations=evaluations,
-                seed=seed,
-                confirm=confirm,
-                donate_argnums=donate_argnums,
-                progress=work,
-            )
+            ways = through_xla(fn, args, program, finder, confirm, donate_argnums, work)
             return _least_memory(args, program, list(ways), search_name(search), max_trips, work)
     with work, work.interrupts_noted():
         work.phase("kernels compiled")
@@ -263,16 +253,7 @@ def schedule(
         traced = unshared_graph(kernels.program, kernels.workspace)
         graph = pad(traced.graph)
         problem = prepare(graph, hardware)
-        found = find(
-            search,
-            graph,
-            problem,
-            objective=objective,
-            evaluations=evaluations,
-            seed=seed,
-            weights=weights,
-            progress=work,
-        )
+        found = finder.find(graph, problem, objective)
     before = modelled(kernels, traced, problem, keys_in_order(problem))
     after = modelled(kernels, traced, problem, found)
     report = ScheduleReport(

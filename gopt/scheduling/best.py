@@ -209,6 +209,7 @@ def _annealing(
         cost,
         jax.tree.map(lambda leaf: leaf[0], initial),
         evaluations=evaluations,
+        settings=None,
         neighbour=partial(neighbour, problem),
         initial=initial,
     )

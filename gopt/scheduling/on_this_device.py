@@ -19,10 +19,10 @@ from gopt.measure.timing import memory
 from gopt.program.program import Program
 from gopt.result import Candidate
 from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of, modelled
-from gopt.scheduling.searches import ScheduleSearch, find, slices
+from gopt.scheduling.searches import Finder, slices
 from gopt.search.loop import Run
 from gopt.search.parallel import on_host
-from gopt.search_argument import Weights, search_name
+from gopt.search_argument import search_name
 from gopt.xla import chains, group, kernel_graph, materialised
 from gopt.xla.applied import Executable, executable, own_executable
 from gopt.xla.buffers import overwritten
@@ -33,11 +33,7 @@ def through_xla(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     program: Program,
-    *,
-    search: str | ScheduleSearch,
-    weights: Weights | None,
-    evaluations: int,
-    seed: int,
+    finder: Finder,
     confirm: int,
     donate_argnums: int | Sequence[int],
     progress: Progress,
@@ -51,10 +47,7 @@ def through_xla(
       fn: any function.
       args: arguments of the function.
       program: the function, traced.
-      search: search for orders of the kernels; this and the rest are as in `gopt.schedule`.
-      weights: policy of the search.
-      evaluations: number of candidates of each search.
-      seed: random seed of each search.
+      finder: search for orders of the kernels.
       confirm: number of orders to compile besides the program's order and XLA's own.
       donate_argnums: positions of the arguments whose buffers may be reused.
       progress: shows progress.
@@ -72,7 +65,7 @@ def through_xla(
         suffix = _suffix(kernels)
         first = schedule_of(kernels, kernels.program)
         yield _confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
-        for name, other in _orders(kernels, search, weights, evaluations, seed, progress).items():
+        for name, other in _orders(kernels, finder, progress).items():
             found.append((f"{name}{suffix}", schedule_of(kernels, other)))
     best = sorted(found, key=lambda each: each[1].peak)[:confirm]
     progress.phase("orders compiled", len(best))
@@ -151,14 +144,7 @@ def _measured(
     return Candidate(name, decision, packed, needs, executable=run)
 
 
-def _orders(
-    kernels: CompiledKernels,
-    search: str | ScheduleSearch,
-    weights: Weights | None,
-    evaluations: int,
-    seed: int,
-    progress: Progress,
-) -> dict[str, Program]:
+def _orders(kernels: CompiledKernels, finder: Finder, progress: Progress) -> dict[str, Program]:
     """Return the kernels in other orders than the program's.
 
     The search "best" spends half its evaluations on the order of chains, and half on the order of
@@ -166,19 +152,10 @@ def _orders(
     """
     program, workspace = kernels.program, kernels.workspace
     graph = kernel_graph(program, workspace, overwritten(program, alone=True))
-    if search != "best":
+    if finder.search != "best":
         problem = _on_one_device(graph)
-        keys = find(
-            search,
-            pad(graph.graph),
-            problem,
-            objective="peak_memory",
-            evaluations=evaluations,
-            seed=seed,
-            weights=weights,
-            progress=progress,
-        )
-        return {search_name(search): modelled(kernels, graph, problem, keys).order}
+        keys = finder.find(pad(graph.graph), problem, "peak_memory")
+        return {search_name(finder.search): modelled(kernels, graph, problem, keys).order}
     parts = chains(program)
     coarse = group(program, parts)
     # What kernels before the last of a chain take for a moment is left out here, not in the peak
@@ -186,12 +163,13 @@ def _orders(
     joined = kernel_graph(coarse, workspace, overwritten(coarse, alone=True))
     part_of = {id(chain): part for chain, part in zip(coarse.equations, parts, strict=True)}
 
-    half = max(evaluations // 2, 1)
+    half = max(finder.evaluations // 2, 1)
     names = ["searched", *HEURISTICS]
 
     def searched(what: str, graph: TracedGraph) -> list[Program]:
         name = f"orders of {what}{_suffix(kernels)}"
-        return _searched(kernels, graph, half, seed, partial(slices, progress, name=name))
+        run_of = partial(slices, progress, name=name)
+        return _searched(kernels, graph, half, finder.seed, run_of)
 
     result = dict(zip(names, searched("kernels", graph), strict=True))
     if not progress.is_over:

@@ -4,7 +4,7 @@ Networks are imported where they are used, so that `import gopt` stays light.
 """
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
@@ -34,45 +34,92 @@ SEARCHES: tuple[str, ...] = ("best", "regal", "go", "brkga", *HEURISTICS)
 LEARNED = ("regal", "go")
 
 
-@on_host
-def find(
-    search: str | ScheduleSearch,
-    graph: Graph,
-    problem: Problem,
-    *,
-    objective: str,
-    evaluations: int,
-    seed: int,
-    weights: Weights | None = None,
-    progress: Progress | None = None,
-) -> Keys:
-    """Return the keys of the schedule that a search finds.
+class Finder(NamedTuple):
+    """A search and its arguments.
 
-    Args:
+    Attributes:
       search: one of `SEARCHES`, or a callable.
-      graph: padded graph.
-      problem: the graph on a machine, on the host.
-      objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+      weights: policy for one of `LEARNED`, see `gopt.schedule`.
       evaluations: number of candidates that the search may cost.
       seed: random seed of the search.
-      weights: policy for one of `LEARNED`, see `gopt.schedule`.
-      progress: shows progress, and ends a search with a name when its time is over or at Ctrl-C.
-
-    Raises:
-      ValueError: the policy does not exist.
+      progress: shows progress, and ends a search with a name when its time is over or at Ctrl-C; by
+        default such a search runs whole.
     """
-    if isinstance(search, str) and search in HEURISTICS:
-        return HEURISTICS[search](problem)
-    run = slices(progress, problem, objective) if progress else None
-    named: dict[str, ScheduleSearch] = {
-        "best": partial(_best, run=run),
-        "brkga": partial(_brkga, run=run),
-        "regal": partial(_regal, weights=weights, run=run),
-        "go": partial(_go, weights=weights, run=run),
-    }
-    find = named[search] if isinstance(search, str) else search
-    key = jax.random.key(seed)
-    return find(key, graph, problem, objective=objective, evaluations=evaluations)
+
+    search: str | ScheduleSearch
+    weights: Weights | None
+    evaluations: int
+    seed: int
+    progress: Progress | None = None
+
+    @on_host
+    def find(self, graph: Graph, problem: Problem, objective: str) -> Keys:
+        """Return the keys of the schedule that the search finds.
+
+        Args:
+          graph: padded graph.
+          problem: the graph on a machine, on the host.
+          objective: one of `gopt.cost.schedule.objectives.OBJECTIVES`.
+
+        Raises:
+          ValueError: the policy does not exist.
+        """
+        if isinstance(self.search, str) and self.search in HEURISTICS:
+            return HEURISTICS[self.search](problem)
+        run = slices(self.progress, problem, objective) if self.progress else None
+        named: dict[str, ScheduleSearch] = {
+            "best": partial(self._best, run=run),
+            "brkga": partial(self._brkga, run=run),
+            "regal": partial(self._regal, run=run),
+            "go": partial(self._go, run=run),
+        }
+        search = named[self.search] if isinstance(self.search, str) else self.search
+        key = jax.random.key(self.seed)
+        return search(key, graph, problem, objective=objective, evaluations=self.evaluations)
+
+    def _best(
+        self, key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
+    ) -> Keys:
+        from gopt.scheduling import best
+
+        del graph
+        return best.search(key, problem, run=run, **budget).best
+
+    def _brkga(
+        self, key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
+    ) -> Keys:
+        del graph
+        search = _evolve if run is None else partial(evolve, run=run)
+        return search(key, problem, **budget).best
+
+    def _go(
+        self, key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
+    ) -> Keys:
+        from gopt.systems import go
+
+        params, settings = load_policy(self.weights, go.load)
+        budget |= {"inputs": go.inputs(graph, problem, settings=settings), "settings": settings}
+        return go.search(key, problem, params, run=run, **budget).best
+
+    def _regal(
+        self, key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
+    ) -> Keys:
+        from gopt.scheduling import best
+        from gopt.systems import regal
+
+        devices, objective = problem.num_devices, budget["objective"]
+        if self.weights is None and devices != 2:
+            raise ValueError(
+                f"search is 'regal': the policies that ship are for 2 devices, the problem has "
+                f"{devices}; expected weights=, hardware= with 2 devices, or search='best'"
+            )
+        params, settings = load_policy(
+            self.weights, regal.load, objective=objective, devices=devices
+        )
+        inputs = regal.inputs(graph, problem, settings=settings, objective=objective)
+        action = _action(params, inputs, settings=settings)
+        budget |= {"initial": best.Starts(baselines.heuristic_keys(problem), action)}
+        return best.search(key, problem, settings=settings, run=run, **budget).best
 
 
 def slices(
@@ -95,68 +142,7 @@ def slices(
     return Slices(progress, name, text)
 
 
-def _best(
-    key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
-) -> Keys:
-    from gopt.scheduling import best
-
-    del graph
-    return best.search(key, problem, run=run, **budget).best
-
-
-def _brkga(
-    key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any
-) -> Keys:
-    del graph
-    search = _evolve if run is None else partial(evolve, run=run)
-    return search(key, problem, **budget).best
-
-
 _evolve = jax.jit(evolve, static_argnames=("objective", "evaluations"))
-
-
-def _go(
-    key: jax.Array,
-    graph: Graph,
-    problem: Problem,
-    /,
-    *,
-    weights: Weights | None,
-    run: Run | None,
-    **budget: Any,
-) -> Keys:
-    from gopt.systems import go
-
-    params, settings = load_policy(weights, go.load)
-    inputs = go.inputs(graph, problem, settings=settings)
-    search = go.search if run is None else partial(go.search_with, run)
-    return search(key, problem, params, inputs=inputs, settings=settings, **budget).best
-
-
-def _regal(
-    key: jax.Array,
-    graph: Graph,
-    problem: Problem,
-    /,
-    *,
-    weights: Weights | None,
-    run: Run | None,
-    **budget: Any,
-) -> Keys:
-    from gopt.scheduling import best
-    from gopt.systems import regal
-
-    devices, objective = problem.num_devices, budget["objective"]
-    if weights is None and devices != 2:
-        raise ValueError(
-            f"search is 'regal': the policies that ship are for 2 devices, the problem has "
-            f"{devices}; expected weights=, hardware= with 2 devices, or search='best'"
-        )
-    params, settings = load_policy(weights, regal.load, objective=objective, devices=devices)
-    inputs = regal.inputs(graph, problem, settings=settings, objective=objective)
-    action = _action(params, inputs, settings=settings)
-    initial = best.Starts(baselines.heuristic_keys(problem), action)
-    return best.search(key, problem, initial=initial, settings=settings, run=run, **budget).best
 
 
 @partial(jax.jit, static_argnames="settings")

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, Shaped
 
-from gopt.search.loop import Loop, whole
+from gopt.search.loop import Loop, LoopResult, recorded, whole
 from gopt.search.population import (
     KeysCost,
     Tree,
@@ -68,24 +68,6 @@ class State(NamedTuple):
     cost: jax.Array
     best_keys: Tree
     best_cost: jax.Array
-
-
-class Result(NamedTuple):
-    """Result of a run of s steps.
-
-    Attributes:
-      best: best candidate.
-      cost: its cost, `[]`.
-      history: best cost after the start and after each step, `[s + 1]`.
-      evaluations: evaluations made until then, int32 `[s + 1]`.
-      last: final state of the chains.
-    """
-
-    best: Tree
-    cost: jax.Array
-    history: jax.Array
-    evaluations: jax.Array
-    last: State
 
 
 def shift(key: PRNGKeyArray, keys: Tree) -> Tree:
@@ -205,7 +187,7 @@ def minimize(
     settings: Settings | None = None,
     neighbour: Neighbour = shift,
     initial: Tree | None = None,
-) -> Result:
+) -> LoopResult:
     """Run simulated annealing; jit it, and vmap it over problems.
 
     Exactly `evaluations` candidates are evaluated. The first are all given ones, or otherwise
@@ -247,7 +229,7 @@ def loop(
     template: Tree,
     *,
     evaluations: int,
-    settings: Settings | None = None,
+    settings: Settings | None,
     neighbour: Neighbour = shift,
     initial: Tree | None = None,
 ) -> Loop:
@@ -263,7 +245,7 @@ def loop(
         raise ValueError("initial has 0 candidates: expected 1 at least")
     if not evaluations >= count:
         raise ValueError(f"evaluations is {evaluations}: expected {count} at least")
-    steps, rest = divmod(evaluations - count, settings.chains)
+    steps = (evaluations - count) // settings.chains
     cooling = jnp.linspace(0, 1, steps + 1, dtype=jnp.float32)
     temperatures = (
         settings.first_temperature
@@ -271,35 +253,16 @@ def loop(
     )
     randoms = jax.random.split(to_run, steps + 1)
 
-    def start() -> tuple[State, jax.Array]:
-        state = init(initial, cost(initial), settings=settings)
-        first = state.best_cost.min()
-        return state, jnp.zeros(steps + 1, first.dtype).at[0].set(first)
+    def first() -> State:
+        return init(initial, cost(initial), settings=settings)
 
     def move(state: State, index: Any, chains: int) -> State:
         to_ask, to_tell = jax.random.split(randoms[index])
         keys = jax.tree.map(lambda leaf: leaf[:chains], ask(to_ask, state, neighbour=neighbour))
         return tell(to_tell, state, keys, cost(keys), temperature=temperatures[index])
 
-    def step(carry: tuple[State, jax.Array], index: Any) -> tuple[State, jax.Array]:
-        state = move(carry[0], index, settings.chains)
-        return state, carry[1].at[index + 1].set(state.best_cost.min())
+    def best(state: State) -> tuple[Tree, jax.Array]:
+        index = jnp.argmin(state.best_cost)
+        return jax.tree.map(lambda leaf: leaf[index], state.best_keys), state.best_cost[index]
 
-    def early(carry: tuple[State, jax.Array], done: int) -> Result:
-        state, history = carry
-        spent = count + settings.chains * jnp.arange(done + 1, dtype=jnp.int32)
-        best = jnp.argmin(state.best_cost)
-        keys = jax.tree.map(lambda leaf: leaf[best], state.best_keys)
-        return Result(keys, state.best_cost[best], history[: done + 1], spent, state)
-
-    def finish(carry: tuple[State, jax.Array]) -> Result:
-        if not rest:
-            return early(carry, steps)
-        state = move(carry[0], steps, rest)
-        result = early((state, carry[1]), steps)
-        return result._replace(
-            history=jnp.append(result.history, state.best_cost.min()),
-            evaluations=jnp.append(result.evaluations, evaluations),
-        )
-
-    return Loop(start, step, steps, finish, early, lambda carry: carry[0].best_cost.min())
+    return recorded(first, move, best, evaluations=evaluations, start=count, each=settings.chains)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, Shaped
 
-from gopt.search.loop import Loop, whole
+from gopt.search.loop import Loop, LoopResult, recorded, whole
 from gopt.search.population import (
     KeysCost,
     Tree,
@@ -68,24 +68,6 @@ class State(NamedTuple):
 
     keys: Tree
     cost: jax.Array
-
-
-class Result(NamedTuple):
-    """Result of a run of g generations.
-
-    Attributes:
-      best: best candidate.
-      cost: its cost, `[]`.
-      history: best cost after the first population and after each generation, `[g + 1]`.
-      evaluations: evaluations made until then, int32 `[g + 1]`.
-      last: last generation.
-    """
-
-    best: Tree
-    cost: jax.Array
-    history: jax.Array
-    evaluations: jax.Array
-    last: State
 
 
 def uniform(u: Tree) -> Tree:
@@ -203,7 +185,7 @@ def minimize(
     bias: Tree | float = 0.7,
     initial: Tree | None = None,
     relaxed: KeysCost | None = None,
-) -> Result:
+) -> LoopResult:
     """Run BRKGA; jit it, and vmap it over problems.
 
     Exactly `evaluations` candidates are evaluated: a first population or a last generation that
@@ -235,7 +217,9 @@ def minimize(
     """
     costs = {False: cost, True: relaxed}
 
-    def one(key: jax.Array, *, is_relaxed: bool, evaluations: int, initial: Tree | None) -> Result:
+    def one(
+        key: jax.Array, *, is_relaxed: bool, evaluations: int, initial: Tree | None
+    ) -> LoopResult:
         return whole(
             loop,
             key,
@@ -264,7 +248,7 @@ def loop(
     template: Tree,
     *,
     evaluations: int,
-    settings: Settings | None = None,
+    settings: Settings | None,
     proposal: Proposal = uniform,
     bias: Tree | float = 0.7,
     initial: Tree | None = None,
@@ -274,40 +258,22 @@ def loop(
     check_probabilities(bias, "bias")  # also if the budget makes no offspring
     p, fresh = settings.population, settings.population - settings.elites
     to_init, to_run, to_rest = jax.random.split(key, 3)
-    generations, rest = divmod(max(evaluations - p, 0), fresh)
-    randoms = jax.random.split(to_run, max(generations, 1))
+    randoms = jax.random.split(to_run, max((evaluations - p) // fresh, 1))
 
-    def start() -> tuple[State, jax.Array]:
-        first = init(to_init, template, settings=settings, proposal=proposal, initial=initial)
-        if evaluations < p:
-            first = jax.tree.map(lambda leaf: leaf[:evaluations], first)
-        state = sort(first, cost(first))
-        history = jnp.zeros(generations + 1, state.cost.dtype)
-        return state, history.at[0].set(state.cost[0])
+    def first() -> State:
+        keys = init(to_init, template, settings=settings, proposal=proposal, initial=initial)
+        keys = jax.tree.map(lambda leaf: leaf[:evaluations], keys)
+        return sort(keys, cost(keys))
 
-    def following(state: State, key: jax.Array, count: int) -> State:
+    def move(state: State, index: Any, count: int) -> State:
+        key = randoms[index] if count == fresh else to_rest
         keys = ask(key, state, settings=settings, proposal=proposal, bias=bias)
         keys = jax.tree.map(lambda leaf: leaf[:count], keys)
         return tell(state, keys, cost(keys), settings=settings)
 
-    def step(carry: tuple[State, jax.Array], index: Any) -> tuple[State, jax.Array]:
-        state = following(carry[0], randoms[index], fresh)
-        return state, carry[1].at[index + 1].set(state.cost[0])
+    def best(state: State) -> tuple[Tree, jax.Array]:
+        return jax.tree.map(lambda leaf: leaf[0], state.keys), state.cost[0]
 
-    def early(carry: tuple[State, jax.Array], done: int) -> Result:
-        state, history = carry
-        spent = min(p, evaluations) + fresh * jnp.arange(done + 1, dtype=jnp.int32)
-        best = jax.tree.map(lambda leaf: leaf[0], state.keys)
-        return Result(best, state.cost[0], history[: done + 1], spent, state)
-
-    def finish(carry: tuple[State, jax.Array]) -> Result:
-        if not rest:
-            return early(carry, generations)
-        state = following(carry[0], to_rest, rest)
-        result = early((state, carry[1]), generations)
-        return result._replace(
-            history=jnp.append(result.history, state.cost[0]),
-            evaluations=jnp.append(result.evaluations, evaluations),
-        )
-
-    return Loop(start, step, generations, finish, early, lambda carry: carry[0].cost[0])
+    return recorded(
+        first, move, best, evaluations=evaluations, start=min(p, evaluations), each=fresh
+    )

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -39,8 +40,73 @@ class Loop(NamedTuple):
     least: Callable[[Carry], Any]
 
 
+class LoopResult(NamedTuple):
+    """Result of a loop of s steps.
+
+    Attributes:
+      best: best candidate.
+      cost: its cost, `[]`.
+      history: best cost after the start and after each step, `[s + 1]`.
+      evaluations: evaluations made until then, int32 `[s + 1]`.
+      last: state after the last step.
+    """
+
+    best: Any
+    cost: jax.Array
+    history: jax.Array
+    evaluations: jax.Array
+    last: Any
+
+
 MakeLoop = Callable[..., Loop]  # arrays and hashable options to a loop
 Run = Callable[..., Any]  # a `MakeLoop`, its arrays and options, to the result of the loop
+
+
+def recorded(
+    first: Callable[[], Any],
+    move: Callable[[Any, Any, int], Any],
+    best: Callable[[Any], tuple[Any, jax.Array]],
+    *,
+    evaluations: int,
+    start: int,
+    each: int,
+) -> Loop:
+    """Return a search as a loop whose result is a `LoopResult`.
+
+    Args:
+      first: returns the state after the first candidates.
+      move: maps a state, the index of a step and its number of candidates to the next state.
+      best: maps a state to its best candidate and the candidate's cost, `[]`.
+      evaluations: number of all candidates.
+      start: number of the first candidates.
+      each: number of candidates of a step. A last step has what is left of `evaluations`.
+    """
+    steps, rest = divmod(evaluations - start, each)
+
+    def begin() -> tuple[Any, jax.Array]:
+        state = first()
+        _, cost = best(state)
+        return state, jnp.zeros(steps + 1, cost.dtype).at[0].set(cost)
+
+    def step(carry: tuple[Any, jax.Array], index: Any) -> tuple[Any, jax.Array]:
+        state = move(carry[0], index, each)
+        return state, carry[1].at[index + 1].set(best(state)[1])
+
+    def early(carry: tuple[Any, jax.Array], done: int) -> LoopResult:
+        state, history = carry
+        spent = start + each * jnp.arange(done + 1, dtype=jnp.int32)
+        return LoopResult(*best(state), history[: done + 1], spent, state)
+
+    def finish(carry: tuple[Any, jax.Array]) -> LoopResult:
+        if not rest:
+            return early(carry, steps)
+        result = early((move(carry[0], steps, rest), carry[1]), steps)
+        return result._replace(
+            history=jnp.append(result.history, result.cost),
+            evaluations=jnp.append(result.evaluations, evaluations),
+        )
+
+    return Loop(begin, step, steps, finish, early, lambda carry: best(carry[0])[1])
 
 
 def whole(make: MakeLoop, *arrays: Any, **options: Any) -> Any:

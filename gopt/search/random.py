@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PRNGKeyArray
 
-from gopt.search.brkga import Proposal, Result, Settings, State, init, sort, uniform
+from gopt.search.brkga import Proposal, Settings, State, init, sort, uniform
+from gopt.search.loop import LoopResult
 from gopt.search.population import KeysCost, Tree
 
 
@@ -17,7 +18,7 @@ def minimize(
     evaluations: int,
     block: int = 100,
     proposal: Proposal = uniform,
-) -> Result:
+) -> LoopResult:
     """Return the best of `evaluations` candidates drawn from a proposal.
 
     Args:
@@ -60,7 +61,7 @@ def minimize(
     best = step(None, keys[0], last)
     start = best.cost
     best, history = lax.scan(scanned, best, keys[1:])
-    return Result(
+    return LoopResult(
         best=jax.tree.map(lambda leaf: leaf[0], best.keys),
         cost=best.cost[0],
         history=jnp.concatenate([start, history]),

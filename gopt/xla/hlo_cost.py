@@ -114,14 +114,14 @@ def is_scalar_constant(instruction: Instruction) -> bool:
 
 
 def flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    """Return the flop of an instruction outside control flow.
+    """Return the flop of an instruction.
 
     It is 0 for opcodes without arithmetic, and for those in `UNKNOWN` or of later versions.
 
     Args:
       module: module of the instruction.
       computation: computation of the instruction.
-      instruction: instruction.
+      instruction: an instruction outside control flow.
     """
     instruction = computation.synchronous(instruction)
     opcode = instruction.opcode

@@ -28,7 +28,7 @@ from gopt.heuristics import HEURISTICS
 from gopt.heuristics.schedule import evolve
 from gopt.learning.checkpoints import Checkpoints
 from gopt.learning.weights import load_weights
-from gopt.search import brkga
+from gopt.search.loop import LoopResult
 from gopt.systems import regal as policies
 
 pytestmark = pytest.mark.slow
@@ -272,7 +272,7 @@ def test_what_is_made_of_brkga_minimises_a_relaxed_cost_where_memory_binds(objec
     starts = runs.starts(case, learned, 0)
     relaxed_first, relaxed = evolve.relaxed_first, []
 
-    def record(*args: Any, **settings: Any) -> brkga.Result:
+    def record(*args: Any, **settings: Any) -> LoopResult:
         relaxed.append(settings["has_relaxed"])
         return relaxed_first(*args, **settings)
 

@@ -177,12 +177,16 @@ def trace(reference: Reference, rng: Random, path: Path) -> None:
 VERBS = {f.__name__: f for f in (schedule, place, fuse, rewrite, trace)}
 
 
+class Hang(BaseException):
+    """A program takes too long. No error, because those of single kernels are noted only."""
+
+
 @contextmanager
 def limited(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError after a time; end the process where that is not heard."""
+    """Raise `Hang` after a time; end the process where that is not heard."""
 
     def stop(*_: Any) -> None:
-        raise TimeoutError(f"not ended after {seconds} s")
+        raise Hang(f"not ended after {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
@@ -206,7 +210,7 @@ def fault(check: Callable[..., None], program: RandomProgram, path: Path) -> str
                 except jax.errors.JaxRuntimeError:
                     return None  # XLA itself cannot run it, such as some products of int4
                 check(reference, Random(program.name), path)
-        except Exception as error:
+        except (Exception, Hang) as error:
             if isinstance(error, ValueError) and str(error) in REFUSALS:
                 return None
             return f"{type(error).__name__}: {error}"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import sparse
 
 from gopt.graph.op_costs import flops
 from gopt.graph.tracing import trace
@@ -129,6 +130,29 @@ def ragged(contracted, batch, ragged_axes, groups):
 def test_ragged_products_count_each_row_in_its_group(fn, lhs, rhs, flop):
     found = flop_of("ragged_dot_general", fn, array(*lhs), array(*rhs), array(3, dtype="i4"))
     assert found == flop
+
+
+@pytest.mark.parametrize(
+    ("dense", "stored", "contracted", "batch", "rhs"),
+    [
+        ((8, 6), 5, ([1], [0]), ([], []), (6, 3)),
+        ((8, 6), 5, ([0], [1]), ([], []), (3, 8, 2)),
+        ((8, 6), 0, ([1], [0]), ([], []), (6,)),
+        ((4, 8, 6), 5, ([2], [1]), ([0], [0]), (4, 6, 3)),
+    ],
+)
+def test_sparse_products_count_what_is_stored(dense, stored, contracted, batch, rhs):
+    lead = dense[: len(batch[0])]
+    data, places = array(*lead, stored), array(*lead, stored, 2, dtype="i4")
+
+    def product(data, places, x):
+        matrix = sparse.BCOO((data, places), shape=dense)
+        return sparse.bcoo_dot_general(matrix, x, dimension_numbers=(contracted, batch))
+
+    free = [n for k, n in enumerate(rhs) if k not in (*contracted[1], *batch[1])]
+    each = math.prod(lead) * stored
+    found = flop_of("bcoo_dot_general", product, data, places, array(*rhs))
+    assert found == 2 * each * math.prod(free)
 
 
 @pytest.mark.parametrize(("name", "products"), [("fwd", 2), ("bwd", 5)])

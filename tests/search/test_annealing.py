@@ -8,12 +8,13 @@ import pytest
 
 from gopt.search import annealing, random
 from gopt.search.annealing import Settings, State
+from gopt.search.loop import LoopResult
 from tests.search.checks import assert_seeded, assert_vmappable
 from tests.search.watched import TEMPLATE, Watched, cost, genes, population
 from tests.tiers import slow
 
 
-def run(key: jax.Array, cost: Any, **settings: Any) -> annealing.Result:
+def run(key: jax.Array, cost: Any, **settings: Any) -> LoopResult:
     return jax.jit(lambda key: annealing.minimize(key, cost, TEMPLATE, **settings))(key)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from gopt.search import brkga
 from gopt.search.brkga import Settings, State
+from gopt.search.loop import LoopResult
 from tests.search.checks import assert_seeded, assert_vmappable
 from tests.search.watched import TEMPLATE, Watched, cost, genes, population
 from tests.tiers import slow
@@ -16,7 +17,7 @@ SIZES = Settings(population=20, elites=5, mutants=3)
 
 
 @partial(jax.jit, static_argnames=("cost", "evaluations", "settings", "relaxed"))
-def run(key: jax.Array, cost: Any, **settings: Any) -> brkga.Result:
+def run(key: jax.Array, cost: Any, **settings: Any) -> LoopResult:
     return brkga.minimize(key, cost, TEMPLATE, **settings)
 
 

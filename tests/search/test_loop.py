@@ -141,8 +141,8 @@ def test_brkga_and_the_policies_run_in_slices():
         how |= {"objective": "makespan", "evaluations": least, "settings": settings}
         expected = system.search(key, case, params, **how)
         if system is go:
-            assert_same(go.search_with(slices(), key, case, params, **how), expected)
-            ours = go.search_with(slices(Ticks(1)), key, case, params, **how)
+            assert_same(go.search(key, case, params, run=slices(), **how), expected)
+            ours = go.search(key, case, params, run=slices(Ticks(1)), **how)
             assert expected.cost <= ours.cost
         else:
             action = regal.act(None, params, how.pop("inputs"), settings=settings)

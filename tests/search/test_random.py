@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from gopt.search import random
+from gopt.search.loop import LoopResult
 from tests.search.checks import assert_seeded
 from tests.search.watched import TEMPLATE, Watched, cost
 
 
-def run(key: jax.Array, cost: Any, **settings: Any) -> random.Result:
+def run(key: jax.Array, cost: Any, **settings: Any) -> LoopResult:
     return jax.jit(lambda key: random.minimize(key, cost, TEMPLATE, **settings))(key)
 
 

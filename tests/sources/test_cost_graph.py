@@ -139,6 +139,10 @@ def test_persistent_memory_shape_and_dtype():
 A = 'node { name: "a" output_info { size: 1 } }\n'
 
 
+def b_reads(field):
+    return f'node {{ name: "b" id: 1 input_info {{ {field} }} }}'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -149,14 +153,8 @@ A = 'node { name: "a" output_info { size: 1 } }\n'
         (A + 'node { name: "b', "line 2"),
         (A + A, "line 2: node 'a': id 0 is taken by 'a', line 1"),
         (A + 'node { name: "b" id: 1 control_input: 5 }', "line 2: node 'b': it reads from node 5"),
-        (
-            A + 'node { name: "b" id: 1 input_info { preceding_node: 7 } }',
-            "line 2: node 'b': it reads from node 7",
-        ),
-        (
-            A + 'node { name: "b" id: 1 input_info { preceding_port: 1 } }',
-            "line 1: node 'a': there is no output_info for port 1, which 'b' reads",
-        ),
+        (A + b_reads("preceding_node: 7"), "line 2: node 'b': it reads from node 7"),
+        (A + b_reads("preceding_port: 1"), "node 'a': there is no output_info for port 1, which"),
         (A + 'node { id: 1 name: "b" compute_cost: -2 }', "line 2: compute_cost is '-2'"),
         (A + 'node { id: "x" }', "line 2: id is 'x': expected a whole number"),
         (

@@ -107,24 +107,22 @@ def test_scaled_dot():
     assert graph.flops.sum() == 2 * 128 * 128 * 256
 
 
-def test_ragged_products_count_each_row_in_its_group():
-    sizes = "sizes = s32[3] parameter(1)"
-    rows = graph_of(
-        "y = f32[3,4,5] parameter(2)",
-        sizes,
-        "z = f32[10,5] ragged-dot(x, y, sizes), lhs_contracting_dims={1}, "
-        "rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}",
+@pytest.mark.parametrize(
+    ("y", "result", "axis", "groups"),
+    [
+        ("[3,4,5]", "[10,5]", 1, ", rhs_group_dims={0}"),  # each row is in one group
+        ("[10,5]", "[3,4,5]", 0, ""),  # each row is contracted in one group
+    ],
+)
+def test_ragged_products_count_each_row_in_its_group(y, result, axis, groups):
+    graph = graph_of(
+        "sizes = s32[3] parameter(1)",
+        f"y = f32{y} parameter(2)",
+        f"z = f32{result} ragged-dot(x, y, sizes), lhs_contracting_dims={{{axis}}}, "
+        f"rhs_contracting_dims={{{axis}}}, lhs_ragged_dims={{0}}{groups}",
         entry="f32[10,4]",
     )
-    assert rows.flops.sum() == 2 * 10 * 4 * 5
-    contracted = graph_of(
-        "y = f32[10,5] parameter(2)",
-        sizes,
-        "z = f32[3,4,5] ragged-dot(x, y, sizes), lhs_contracting_dims={0}, "
-        "rhs_contracting_dims={0}, lhs_ragged_dims={0}",
-        entry="f32[10,4]",
-    )
-    assert contracted.flops.sum() == 2 * 10 * 4 * 5
+    assert graph.flops.sum() == 2 * 10 * 4 * 5
 
 
 @pytest.mark.parametrize("update", [False, True])

@@ -8,7 +8,7 @@ from gopt.cost.schedule.decoding import Keys, keys_shape
 from gopt.cost.schedule.objectives import population_cost, relaxed_cost
 from gopt.cost.schedule.problem import Problem
 from gopt.search import brkga
-from gopt.search.loop import Loop, MakeLoop, Run, whole
+from gopt.search.loop import Loop, LoopResult, MakeLoop, Run, whole
 from gopt.search.relaxed import relaxed_first
 
 
@@ -23,7 +23,7 @@ def evolve(
     make: MakeLoop | None = None,
     run: Run = whole,
     **options: Any,
-) -> brkga.Result:
+) -> LoopResult:
     """Run BRKGA on one problem, starting with the relaxed cost of the objective.
 
     Args:
@@ -41,7 +41,7 @@ def evolve(
 
     def one(
         key: PRNGKeyArray, *, is_relaxed: bool, evaluations: int, initial: Keys | None
-    ) -> brkga.Result:
+    ) -> LoopResult:
         return run(
             make or loop,
             key,

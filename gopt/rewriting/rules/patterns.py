@@ -170,12 +170,8 @@ def match(
       bound: bindings made before.
     """
     if isinstance(pattern, str):
-        if pattern in bound:
-            if bound[pattern] == number:
-                yield bound
-            return
-        found = {**bound, pattern: number}
-        if pattern not in shapes or bind_shape(terms.shapes[number], shapes[pattern], found):
+        found = bind_variable(terms, pattern, number, shapes, bound)
+        if found is not None:
             yield found
         return
     term = terms[number]
@@ -218,6 +214,26 @@ def _attribute(value: Attribute, bound: Mapping[str, Any]) -> Any:
     if isinstance(value, tuple):
         return tuple(_attribute(each, bound) for each in value)
     return value.of(bound) if isinstance(value, Size | AttributeVariable) else value
+
+
+def bind_variable(
+    terms: Terms, name: str, number: int, shapes: Mapping[str, str], bound: Bindings
+) -> Bindings | None:
+    """Return the bindings extended by a variable; None if it does not match.
+
+    Args:
+      terms: all terms.
+      name: variable.
+      number: term to match.
+      shapes: shapes of the variables by name, see the module.
+      bound: bindings made before.
+    """
+    if name in bound:
+        return bound if bound[name] == number else None
+    found = {**bound, name: number}
+    if name in shapes and not bind_shape(terms.shapes[number], shapes[name], found):
+        return None
+    return found
 
 
 def bind_attributes(

@@ -46,7 +46,7 @@ from gopt.systems.go.decisions import (
 from gopt.systems.go.features import Groups, observe
 from gopt.systems.go.inputs import Inputs, inputs
 from gopt.systems.go.policy import Action, Embedding, Moves, act, embed, init, moves
-from gopt.systems.go.scheduling import search, search_with
+from gopt.systems.go.scheduling import search
 from gopt.systems.go.search import Trajectory, iterate, keep_best, rollout
 from gopt.systems.go.settings import Settings
 from gopt.systems.go.training import (
@@ -106,7 +106,6 @@ __all__ = [
     "sample",
     "save",
     "search",
-    "search_with",
     "simulator_of",
     "start",
     "step",

@@ -46,6 +46,7 @@ def search(
     objective: str,
     evaluations: int,
     settings: Settings,
+    run: Run | None = None,
 ) -> SearchResult:
     """Return the keys of the best schedule found, heuristics included.
 
@@ -61,34 +62,11 @@ def search(
       objective: objective to minimise, one of `gopt.cost.schedule.objectives.OBJECTIVES`.
       evaluations: number of schedules that may be simulated, heuristics included.
       settings: settings of the policy. Tasks that are not about schedules are left out.
+      run: how the loop runs, see `gopt.search.loop`; by default in one jitted call.
 
     Raises:
       ValueError: the policy decides neither placement nor scheduling.
     """
-    return search_with(
-        _whole,
-        key,
-        problem,
-        params,
-        inputs=inputs,
-        objective=objective,
-        evaluations=evaluations,
-        settings=settings,
-    )
-
-
-def search_with(
-    run: Run,
-    key: PRNGKeyArray,
-    problem: Problem,
-    params: Tree,
-    *,
-    inputs: Inputs,
-    objective: str,
-    evaluations: int,
-    settings: Settings,
-) -> SearchResult:
-    """Return the result of `search`, whose loop runs as `gopt.search.loop` describes."""
     tasks = tuple(task for task in settings.tasks if task in TASKS)
     if not tasks:
         raise ValueError(f"the policy decides {settings.tasks}: expected some of {TASKS}")
@@ -115,7 +93,7 @@ def search_with(
     starts = jax.device_get(_starts(problem, device, orders, objective=objective))
     first = int(np.argmin(starts.cost))
     done, cost, device, items, count = jax.device_get(
-        run(
+        (run or _whole)(
             _loop,
             key,
             params,

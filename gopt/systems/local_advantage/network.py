@@ -5,6 +5,7 @@ near each op. They leave out messages that the op sent itself, so that its own d
 count.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from jaxtyping import Float32, Int32, Shaped
 
 from gopt.learning.graphs import GraphsTuple
 from gopt.learning.layers.sage import GraphSAGE
-from gopt.systems.local_advantage.settings import Settings
+from gopt.systems.local_advantage.settings import Settings, check_two_values
 
 Tree = Any
 
@@ -106,3 +107,21 @@ def init(key: jax.Array, inputs: GraphsTuple, *, settings: Settings) -> Tree:
         to_head, jnp.zeros((count, settings.width)), graphs, jnp.zeros(count, jnp.int32)
     )
     return {"encoder": encoder, "advantages": head}
+
+
+def predictor(
+    params: Tree, graphs: GraphsTuple, *, settings: Settings
+) -> Callable[[jax.Array], jax.Array]:
+    """Return a function from decisions int32 `[N]` to predicted targets, float32 `[N]`.
+
+    Args:
+      params: parameters of the network.
+      graphs: the graph with features, see `inputs`. Its ops are embedded once.
+      settings: settings of the network.
+
+    Raises:
+      ValueError: decisions do not have two values.
+    """
+    check_two_values(settings)
+    nodes = encode(params, graphs, settings=settings)
+    return lambda decisions: predicted(params, nodes, graphs, decisions, settings=settings)[:, 0]

@@ -14,8 +14,8 @@ from gopt.search import guided
 from gopt.search.guided import Guide, Move
 from gopt.search.result import SearchResult
 from gopt.systems.local_advantage.inputs import configurable_ops
-from gopt.systems.local_advantage.network import encode, predicted
-from gopt.systems.local_advantage.settings import Settings, check_two_values
+from gopt.systems.local_advantage.network import predictor
+from gopt.systems.local_advantage.settings import Settings
 
 Tree = Any
 
@@ -107,11 +107,10 @@ def guide(
     Raises:
       ValueError: decisions do not have two values.
     """
-    check_two_values(settings)
-    nodes = encode(params, graphs, settings=settings)
+    target_of = predictor(params, graphs, settings=settings)
 
     def scores(decisions: jax.Array) -> jax.Array:
-        found = predicted(params, nodes, graphs, decisions, settings=settings)[:, 0]
+        found = target_of(decisions)
         promise = jnp.where(decisions > 0, found, -found) if settings.is_signed else found
         return jnp.where(configurable, promise, -jnp.inf)
 

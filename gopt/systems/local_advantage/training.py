@@ -13,7 +13,7 @@ from gopt.learning import train
 from gopt.learning.graphs import GraphsTuple
 from gopt.learning.train import TrainState
 from gopt.systems.local_advantage.data import Records
-from gopt.systems.local_advantage.network import encode, predicted
+from gopt.systems.local_advantage.network import predictor
 from gopt.systems.local_advantage.settings import Settings, check_two_values
 
 Tree = Any
@@ -119,13 +119,7 @@ def predict(
     Raises:
       ValueError: decisions do not have two values.
     """
-    check_two_values(settings)
-    nodes = encode(params, graphs, settings=settings)
-
-    def one(decisions: jax.Array) -> jax.Array:
-        return predicted(params, nodes, graphs, decisions, settings=settings)[:, 0]
-
-    return jax.vmap(one)(decisions)
+    return jax.vmap(predictor(params, graphs, settings=settings))(decisions)
 
 
 def loss(

@@ -11,7 +11,7 @@ from gopt.cost.schedule.decoding import Keys
 from gopt.cost.schedule.problem import Problem
 from gopt.heuristics.schedule.evolve import evolve, loop
 from gopt.search import brkga
-from gopt.search.loop import Loop, Run, whole
+from gopt.search.loop import Loop, LoopResult, Run, whole
 from gopt.search.proposals import beta_quantiles, from_quantiles
 from gopt.search.result import SearchResult
 from gopt.systems.regal.actions import Action
@@ -124,7 +124,7 @@ def search_from(
     population: brkga.Settings | None = None,
     initial: Keys | None = None,
     run: Run = whole,
-) -> brkga.Result:
+) -> LoopResult:
     """Return the result of BRKGA on one problem from the proposals of one action.
 
     Args:

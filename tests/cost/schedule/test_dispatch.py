@@ -25,7 +25,7 @@ from tests.cost.schedule.test_execution import (
 )
 from tests.reference.dispatch import run
 from tests.reference.execution import run as run_by_rank
-from tests.strategies import CHANNELS, HUBS, LARGE, NASTY, SMALL, WIDE
+from tests.strategies import HUBS, LARGE, SMALL, WIDE
 
 
 @jax.jit
@@ -56,8 +56,7 @@ def test_random_problems_match_the_reference(devices):
     check_random(check, devices, 60)
 
 
-@pytest.mark.parametrize("channel", CHANNELS)
-@pytest.mark.parametrize("name", NASTY)
+@strategies.on_nasty_graphs
 def test_nasty_graphs_match_the_reference(name, channel):
     for case in strategies.nasty_cases(name, channel):
         check(case)

@@ -20,7 +20,7 @@ from gopt.graph import padding
 from gopt.graph.graph import Op, Output
 from tests import strategies
 from tests.reference.execution import run
-from tests.strategies import CHANNELS, HUBS, KEYS, LARGE, NASTY, SMALL, WIDE, Case
+from tests.strategies import HUBS, KEYS, LARGE, NASTY, SMALL, WIDE, Case
 from tests.tiers import slow
 
 pytestmark = pytest.mark.optimized
@@ -97,8 +97,7 @@ def test_random_problems_match_the_reference(devices):
     check_random(check, devices, 80)
 
 
-@pytest.mark.parametrize("channel", CHANNELS)
-@pytest.mark.parametrize("name", NASTY)
+@strategies.on_nasty_graphs
 def test_nasty_graphs_match_the_reference(name, channel):
     for case in strategies.nasty_cases(name, channel):
         check(case)

@@ -19,7 +19,7 @@ from gopt.graph.graph import Op, Output
 from gopt.heuristics import HEURISTICS, critical_path
 from tests import strategies
 from tests.reference.execution import run as replay
-from tests.strategies import CHANNELS, NASTY, SMALL, WIDE
+from tests.strategies import NASTY, SMALL, WIDE
 
 
 def reference(problem, keys):
@@ -116,8 +116,7 @@ def test_random_problems_match_the_reference_and_the_standard_decoder(devices):
     matches()
 
 
-@pytest.mark.parametrize("channel", CHANNELS)
-@pytest.mark.parametrize("name", NASTY)
+@strategies.on_nasty_graphs
 def test_nasty_graphs_match_the_reference(name, channel):
     rng = np.random.default_rng(0)
     for kind in ("uniform", "tied", "ends"):

@@ -13,7 +13,7 @@ from tests import strategies
 from tests.cost.schedule.test_dispatch import placement
 from tests.cost.schedule.test_execution import golden, quick
 from tests.reference.timing import timing
-from tests.strategies import CHANNELS, NASTY, SMALL
+from tests.strategies import SMALL
 
 fast = jax.jit(dispatch.timed)
 
@@ -39,8 +39,7 @@ def test_random_problems_match_the_reference(devices):
     matches()
 
 
-@pytest.mark.parametrize("channel", CHANNELS)
-@pytest.mark.parametrize("name", NASTY)
+@strategies.on_nasty_graphs
 def test_nasty_graphs_match_the_reference(name, channel):
     for case in strategies.nasty_cases(name, channel):
         check(case.problem(SMALL), case.padded_keys(SMALL))

@@ -13,7 +13,7 @@ from gopt.rewriting.rules.patterns import (
     AttributeVariable,
     Bindings,
     bind_attributes,
-    bind_shape,
+    bind_variable,
     names_of,
     parts,
 )
@@ -210,15 +210,9 @@ class Classes:
           bound: bindings made before.
         """
         if isinstance(pattern, str):
-            if pattern in bound:
-                if bound[pattern] == number:
-                    yield bound
-                return
-            found = {**bound, pattern: number}
-            if pattern in rule.constant and not self.terms.constant[number]:
-                return
-            shape = self.terms.shapes[number]
-            if pattern not in rule.shapes or bind_shape(shape, rule.shapes[pattern], found):
+            found = bind_variable(self.terms, pattern, number, rule.shapes, bound)
+            is_known = pattern not in rule.constant or self.terms.constant[number]
+            if found is not None and is_known:
                 yield found
             return
         for member in self._members.get((number, pattern.operator), ()):

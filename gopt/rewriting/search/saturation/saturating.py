@@ -67,17 +67,7 @@ class Saturation:
         rules: Sequence[Rule] = RULES,
         limits: Limits = _LIMITS,
     ):
-        """Create the e-graph of a program.
-
-        Args:
-          terms: terms to add to.
-          roots: results of the program.
-          rules: rules to apply.
-          limits: limits at which saturation ends.
-
-        Raises:
-          ValueError: a limit is negative.
-        """
+        """Create the e-graph of a program; for arguments and errors see `saturate`."""
         for name, limit in limits._asdict().items():
             if not limit >= 0:
                 raise ValueError(f"{name} is {limit}: expected 0 at least")
