@@ -121,6 +121,7 @@ LITERAL = {"literal": "00000000", "dtype": "float32", "shape": []}
         ("rewrite", "terms", term(0, 1, {"a": {"dtype": "?"}}), r"\.a is .*'\?'"),
         ("rewrite", "terms", term(0, 1, {"a": {"dtype": ","}}), r"dtype is ',': expected"),
         ("rewrite", "terms", term(0, 1, {"a": {"dtype": "object"}}), r"dtype is 'object': "),
+        ("rewrite", "terms", term(0, 1, {"a": {"dtype": "float128"}}), r"dtype is 'float128': "),
         ("rewrite", "terms", term(0, 1, {"a": LITERAL | {"shape": [2]}}), r"\.a has 4 bytes: exp"),
         ("rewrite", "terms", term(0, 1, {"a": LITERAL | {"literal": "0"}}), r"\.a is .*hexadec"),
         ("rewrite", "terms", term(0, 1, {"a": LITERAL | {"more": 1}}), r"\.a\.more is unknown"),

@@ -148,8 +148,8 @@ def fuse(
       rates: device rates that order the ops before anything is measured.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which the search ends with the best configuration so far,
-        s; by default only Ctrl-C ends it early. What it found is still compiled and timed, unless
-        Ctrl-C ends that, too. A second Ctrl-C in one phase ends the program.
+        s; by default only Ctrl-C ends it early. What it found is still compiled and timed, until
+        another Ctrl-C. A second Ctrl-C during the search ends the program.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
@@ -185,6 +185,7 @@ def fuse(
     program = simplify(traced)
     with work, work.interrupts_noted():
         found, history = configurations(program, kernels, find, rates, evaluations, seed, work)
+        work.search_ended()
         decisions = decisions_of(program.equations != traced.equations, found)
         candidates = []
         work.phase("programs compiled", len(decisions))

@@ -1,6 +1,6 @@
 """Progress of long work, shown while it runs, and a time limit for it.
 
-    with Progress("search", True, seconds=60) as progress, progress.interrupts_noted():
+    with Progress("gopt.search", True, seconds=60) as progress, progress.interrupts_noted():
         progress.phase("generations", 200)
         with progress.interruptible():
             for k in range(200):
@@ -8,11 +8,15 @@
                     break
                 ...
                 progress.advance(k + 1, "best 1.2 MiB")
-        progress.phase("best candidates compiled")  # Ctrl-C does not end the program here, either
+        progress.search_ended()
+        progress.phase("best candidates compiled")
         ...
 
 Terminals and notebooks have a bar, which goes away at the end. Elsewhere there is a line every few
 seconds. Short work shows nothing, and neither does `Progress()`.
+
+The first Ctrl-C ends the search with the best so far. After the search, the first Ctrl-C asks for
+an early end of the rest. A second Ctrl-C in either part ends the program.
 """
 
 import contextlib
@@ -28,7 +32,7 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self, TextIO
 
 _INTERRUPTED = "it was interrupted"
-_ENDING = "ends early; Ctrl-C again ends the program"
+_ENDING = "ends as soon as it can; Ctrl-C again ends the program"
 _QUIET = 1.0  # s before anything is shown
 _REFRESH = 0.25  # s between two states of a bar
 _LINE = 5.0  # s between two lines
@@ -89,8 +93,9 @@ class Progress:
         self._began = time.monotonic()
         self._phase: tuple[str, int, int | None, str, float] = ("", 0, None, "", self._began)
         self._before = 0
-        self._is_interrupted = False  # in this phase
-        self._blocks = 0  # interruptible blocks that run now
+        self._presses = 0  # of Ctrl-C in this part of the work
+        self._raising = 0  # blocks that run now, in which Ctrl-C raises an error
+        self._has_raised = False  # an error that no block has caught
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -120,7 +125,6 @@ class Progress:
           done: number of units that were done before.
         """
         self._phase, self._before = (name, done, total, "", time.monotonic()), done
-        self._is_interrupted = False
         self._tell()
 
     def advance(self, done: int, note: str = "") -> None:
@@ -154,18 +158,21 @@ class Progress:
         """A sentence for results that were cut short; empty if this one was not."""
         return self.cut and f"cut short: {self.cut}; not reproducible"
 
+    def search_ended(self) -> None:
+        """Begin the last part of the work, which Ctrl-C may end early, too."""
+        self._presses = 0
+
     @property
     def is_interrupted(self) -> bool:
-        """Whether Ctrl-C asked for the end of the current phase."""
-        return self._is_interrupted
+        """Whether Ctrl-C asked for an early end of this part of the work."""
+        return self._presses > 0
 
     @contextlib.contextmanager
     def interrupts_noted(self) -> Iterator[None]:
-        """Note Ctrl-C, instead of ending the program.
+        """Note the first Ctrl-C of each part, instead of ending the program.
 
-        The work is then over: `is_over`. What still has to be done is a phase of its own, which
-        Ctrl-C may end early, too: `is_interrupted`. A second Ctrl-C in one phase ends the program.
-        Python handles signals in its main thread only; a handler of somebody else is kept.
+        Python handles signals in its main thread only. The handler of another library, such as
+        asyncio, is kept.
         """
         is_main = threading.current_thread() is threading.main_thread()
         if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -173,37 +180,55 @@ class Progress:
             return
 
         def note(number: int, frame: FrameType | None) -> None:
-            if self._blocks or self._is_interrupted:
+            self._press()
+            if self._raising or self._presses > 1:
+                self._has_raised = True
                 signal.default_int_handler(number, frame)
-            self._interrupt()
 
         signal.signal(signal.SIGINT, note)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if signal.getsignal(signal.SIGINT) is note:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @contextlib.contextmanager
+    def interrupts_raised(self) -> Iterator[None]:
+        """Let Ctrl-C raise `KeyboardInterrupt` in a block, as usual."""
+        self._raising += 1
+        try:
+            yield
+        finally:
+            self._raising -= 1
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """End the block at Ctrl-C, at once, instead of the program."""
-        self._blocks += 1
+        """End a block at the first Ctrl-C, at once; a second one ends the program."""
         try:
-            yield
-        except KeyboardInterrupt:
-            if self._is_interrupted:
+            with self.interrupts_raised():
+                yield
+        except BaseException as error:
+            # A callback of XLA makes another error of it, with its name in the text.
+            if not (isinstance(error, KeyboardInterrupt) or "KeyboardInterrupt" in str(error)):
                 raise
-            self._interrupt()
-        finally:
-            self._blocks -= 1
+            if not self._has_raised:  # another handler raised it
+                self._press()
+            self._has_raised = False
+            if self._presses > 1:
+                raise
 
-    def _interrupt(self) -> None:
-        self._is_interrupted, self.cut = True, self.cut or _INTERRUPTED
+    def _press(self) -> None:
+        self._presses += 1
+        self.cut = self.cut or _INTERRUPTED
+        if isinstance(self._show, bool):  # functions are told by the status
+            with contextlib.suppress(RuntimeError):  # the signal came while this stream was written
+                sys.stderr.write(f"\n{self._title}: {_ENDING}\n")
 
     @property
     def status(self) -> Status:
         """The state of the work now."""
         name, done, total, note, since = self._phase
-        note = _ENDING if self._is_interrupted else note
+        note = _ENDING if self._presses else note
         seconds = time.monotonic() - since
         new = done - self._before
         left = max(seconds * (total - done) / new, 0.0) if total and new > 0 else None

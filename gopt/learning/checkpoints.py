@@ -35,7 +35,7 @@ class Checkpoints:
 
         path = Path(folder).resolve()
         path.mkdir(parents=True, exist_ok=True)
-        self._args = ocp.args
+        self._args, self._path = ocp.args, path
         self._lock = _locked(path)
         try:
             _check_settings(path, json.loads(json.dumps(settings)))
@@ -51,6 +51,9 @@ class Checkpoints:
         """Return (step, state) of the newest checkpoint, or (0, template) without one.
 
         The arrays are NumPy arrays, so the computation that reads them chooses the device.
+
+        Raises:
+          ValueError: the checkpoint holds other arrays.
         """
         step = self._manager.latest_step()
         if step is None:
@@ -58,7 +61,13 @@ class Checkpoints:
         shapes = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), {"state": template}
         )
-        found = self._manager.restore(step, args=self._args.StandardRestore(shapes))
+        try:
+            found = self._manager.restore(step, args=self._args.StandardRestore(shapes))
+        except ValueError as error:
+            raise ValueError(
+                f"{self._path} holds a checkpoint with other arrays, or of gopt 0.1: use another "
+                f"folder ({error})"
+            ) from error
         return step, jax.tree.map(np.asarray, found["state"])
 
     def save(self, step: int, state: Tree) -> None:

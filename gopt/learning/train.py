@@ -100,8 +100,8 @@ def run(
       The carry, whose arrays may be NumPy arrays, and a dict of metrics for each step.
 
     Raises:
-      ValueError: `checkpoint_every` is less than 1, or the folder holds the checkpoints of another
-        or of a longer run, or is in use.
+      ValueError: `checkpoint_every` is less than 1; or the folder holds the checkpoints of another
+        or of a longer run, has no metrics of these steps, or is in use.
     """
     if not checkpoint_every >= 1:
         raise ValueError(f"checkpoint_every is {checkpoint_every}: expected 1 at least")
@@ -151,7 +151,8 @@ class _Folder:
             history = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from error
-        if not isinstance(history, list) or len(history) < done:
+        is_history = isinstance(history, list) and all(isinstance(row, dict) for row in history)
+        if not is_history or len(history) < done:
             raise ValueError(f"{path} has not the metrics of {done} steps, as the checkpoint has")
         return done, carry, history[:done]
 

@@ -52,7 +52,8 @@ def choose(times: Mapping[str, Times], refused: Mapping[str, str] = MappingProxy
     if rounds < FEWEST_TEST_ROUNDS:
         return Choice(
             base,
-            f"{rounds} rounds are too few to tell what is faster: {FEWEST_TEST_ROUNDS} at least",
+            f"{rounds} round{' is' if rounds == 1 else 's are'} too few to tell what is faster: "
+            f"{FEWEST_TEST_ROUNDS} at least",
         )
     even, odd = slice(0, None, 2), slice(1, None, 2)
     fastest = min(others, key=lambda name: np.median(_logs(times[name].process, own.process, even)))

@@ -169,6 +169,8 @@ class KernelTimes(StoredTimes):
                 function, calls = isolated_kernel.copies(equation, cold, values)
                 ready[text] = isolated_kernel.timed(function, calls, longest=self._longest)
             except (jax.errors.JaxRuntimeError, TimeoutError) as error:  # a search goes on
+                if "KeyboardInterrupt" in str(error):  # raised in a callback of the kernel
+                    raise
                 self._fail(text, f"{type(error).__name__}: {error}")
         least = dict.fromkeys(ready, math.inf)
         least_of_call = math.inf
@@ -178,6 +180,8 @@ class KernelTimes(StoredTimes):
                 try:
                     least[text] = min(least[text], ready[text]())
                 except jax.errors.JaxRuntimeError as error:
+                    if "KeyboardInterrupt" in str(error):
+                        raise
                     del least[text]
                     self._fail(text, f"{type(error).__name__}: {error}")
         for text, seconds in least.items():

@@ -157,7 +157,7 @@ def time_interleaved(
       arguments: function that makes the arguments of each call. Making them is not timed. They are
         made anew because a call may consume them.
       repeats: number of rounds.
-      progress: shows progress, and ends the rounds at Ctrl-C, after the first one or later.
+      progress: shows progress. After Ctrl-C, no new round begins but the first one.
 
     Returns:
       Times per call of each function, by name.

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 _STARTING = 120.0  # s, time limit for a process to start
+_GROUP = 0 if os.name == "posix" else None  # 0 is a new group
 _WATCH = 0.5  # s between two looks at the parent process
 
 
@@ -55,7 +56,10 @@ class Worker:
         if self._process is None:
             # This file is run as a script, because importing it would also import JAX.
             command = [sys.executable, "-P", __file__, str(os.getpid()), *map(str, sys.path)]
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            # A process group of its own: Ctrl-C in a terminal goes to all processes of a group.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=_GROUP
+            )
             self._answers = queue.SimpleQueue()
             _start_thread(_read, self._process.stdout, self._answers.put)
             self._end = weakref.finalize(self, _end, self._process)

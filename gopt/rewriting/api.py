@@ -1,5 +1,7 @@
 """From a JAX function to an equal one that is measured to be faster."""
 
+import contextlib
+import dataclasses
 import importlib
 import math
 from collections.abc import Callable, Sequence
@@ -88,8 +90,9 @@ def rewrite(
       rules: equalities to rewrite by; by default `gopt.rewriting.RULES`.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which the search ends with the best program so far, s; by
-        default only Ctrl-C ends it early. What it found is still compiled and timed, unless Ctrl-C
-        ends that, too. A second Ctrl-C in one phase ends the program. A search that is a callable
+        default only Ctrl-C ends it early. What it found is still compared, compiled and timed. In
+        these steps, another Ctrl-C ends the comparison, and then the function itself is chosen, or
+        the timing. A second Ctrl-C during the search ends the program. A search that is a callable
         is not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
@@ -130,7 +133,9 @@ def rewrite(
     if not math.isfinite(cost_before):
         raise ValueError(f"the function costs {cost_before} s: an op of it has no finite cost")
     with work, work.interrupts_noted():
-        found = find(terms, roots, cost, RULES if rules is None else rules)
+        with contextlib.nullcontext() if isinstance(search, str) else work.interrupts_raised():
+            found = find(terms, roots, cost, RULES if rules is None else rules)
+        work.search_ended()
         has_constants = bool(constant or program.values)
         own = RewrittenProgram(terms, roots, program, set(constant))
         rewritten = RewrittenProgram(terms, found.roots, program, set(constant))
@@ -159,6 +164,7 @@ def rewrite(
             costs=(cost_before, found.cost),
             stop_reason=found.stop_reason,
             values_note=note,
+            is_compared=not (note and work.is_interrupted),
             unknown=count_unknown_primitives(terms, roots),
             constant_argnums=constant,
             terms=terms,
@@ -169,6 +175,7 @@ def rewrite(
         if has_constants:
             programs |= {OWN_FOLDED: own, FOLDED: rewritten}
         candidates = _measured(fn, programs, report, program, given, repeats, work)
+        report = dataclasses.replace(report, cut_note=work.cut_note)
         return _result(program, candidates, report)
 
 

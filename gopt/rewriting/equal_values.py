@@ -59,31 +59,34 @@ def compare(
     given = _given(args, draws[0])
     has_shapes = any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args))
     each = list(functions.values())
-    values = values_apart if may_not_end(program.equations) else _values_here
+
+    def on_draws() -> list[Values]:
+        return values_apart(each, program, draws) if is_apart else _values(each, draws)
+
+    is_apart = may_not_end(program.equations)
     if has_shapes:
         try:
-            found = values(each, program, draws)
+            found = on_draws()
         except DrawnArgumentsError as error:
             raise ValueError(f"shapes are given: expected arrays; {error}") from error
         return Compared(given, dict(zip(functions, found, strict=True)), "")
-    found, note = _values_here(each, program, [given]), "it was interrupted"
+    found, note = _values(each, [given]), "it was interrupted"
     progress = progress or Progress()
     with progress.interruptible():
         try:
             if not progress.is_interrupted:
-                drawn = values(each, program, draws)
-                found, note = [a + b for a, b in zip(found, drawn, strict=True)], ""
+                found = [a + b for a, b in zip(found, on_draws(), strict=True)]
+                note = ""
         except DrawnArgumentsError as error:
             note = str(error)
     note = note and f"values were compared on the given arguments alone: {note}"
     return Compared(given, dict(zip(functions, found, strict=True)), note)
 
 
-def _values_here(
-    functions: Sequence[Callable[..., Any]], program: Program, draws: Sequence[tuple[Any, ...]]
+def _values(
+    functions: Sequence[Callable[..., Any]], draws: Sequence[tuple[Any, ...]]
 ) -> list[Values]:
     """Return the flat results of functions on several arguments."""
-    del program
     jitted = map(jax.jit, functions)
     return [[jax.tree.leaves(function(*drawn)) for drawn in draws] for function in jitted]
 

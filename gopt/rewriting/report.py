@@ -28,11 +28,13 @@ class RewriteReport:
         on constants alone cost nothing.
       stop_reason: why the search ended.
       values_note: why values on drawn arguments are missing; empty if they are not.
+      is_compared: whether the comparison of values was not interrupted.
       unknown: primitives that no rule knows, and how often the function has each.
       constant_argnums: positions of the constant arguments.
       terms: terms of the function, then terms that the search added.
       num_terms: number of terms of the function.
       roots: results of the rewritten program.
+      cut_note: a sentence if the work was cut short; else empty.
     """
 
     rules: tuple[str, ...]
@@ -43,11 +45,13 @@ class RewriteReport:
     costs: tuple[float, float]
     stop_reason: str
     values_note: str
+    is_compared: bool
     unknown: Counter[str]
     constant_argnums: tuple[int, ...]
     terms: Terms
     num_terms: int
     roots: tuple[int, ...]
+    cut_note: str = ""
 
     verb = "rewrite"
     unit = "s"
@@ -56,6 +60,8 @@ class RewriteReport:
     def refused(self) -> dict[str, str]:
         """Candidates that must not be chosen, and why."""
         found: dict[str, str] = {}
+        if not self.is_compared:
+            return dict.fromkeys((WHOLE, FOLDED, OWN_FOLDED), "its values were not compared")
         if not self.is_telling:
             why = "its values tell nothing: one is not finite, or all of an array are the same"
             found |= {WHOLE: why, FOLDED: why}
@@ -71,13 +77,14 @@ class RewriteReport:
         return f"{len(result.program.equations)} equations; {self.stop_reason}"
 
     def notes(self, result: Result) -> list[str]:
-        """Return the rules that were applied, and the primitives that no rule knows."""
+        """Return rules that were applied, primitives that no rule knows, and what was cut short."""
         del result
         lines = [f"{count:4} × {rule}" for rule, count in Counter(self.rules).items()]
         if self.unknown:
             names = (f"{count} × {name}" for name, count in self.unknown.most_common())
             lines.append(f"no rule knows: {', '.join(names)}")
-        return [*lines, self.values_note] if self.values_note else lines
+        cut = self.cut_note if self.cut_note != self.stop_reason else ""
+        return [*lines, *filter(None, (self.values_note, cut))]
 
     def plan(self, result: Result) -> RewritePlan:
         """Return the decision as a plan."""

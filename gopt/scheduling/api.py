@@ -198,8 +198,8 @@ def schedule(
       max_trips: largest number of iterations of a `scan` that is unrolled.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which searches end with the best schedule so far, s; by
-        default only Ctrl-C ends them early. Compilation counts, too, but is not cut: what was found
-        is still compiled, unless Ctrl-C ends that, too. A second Ctrl-C in one phase ends the
+        default only Ctrl-C ends them early. Compilation counts, too, but is not cut. The best
+        orders are still compiled, until another Ctrl-C. A second Ctrl-C during the search ends the
         program. A search that is a callable is not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 

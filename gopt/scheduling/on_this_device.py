@@ -52,14 +52,14 @@ def through_xla(
       donate_argnums: positions of the arguments whose buffers may be reused.
       progress: shows progress.
     """
-    progress.phase("kernels compiled")
     found: list[tuple[str, KernelSchedule]] = []
-    for kernels in _variants(program):
-        if found and progress.is_over:
-            break
-        if kernels.merged:
+    # Merged duplicates are what XLA makes. Apart, they keep what `jax.checkpoint` computes again.
+    for merged in (True, False):
+        progress.phase("kernels compiled" if merged else "kernels compiled, duplicates apart")
+        kernels = kernels_of(program, merged=merged)
+        if merged:
             progress.phase("XLA's own programs compiled")
-            yield from _own(fn, args, program, donate_argnums, kernels)
+            yield from _own(fn, args, program, donate_argnums, kernels, progress)
         if not kernels.program.equations:
             return
         suffix = _suffix(kernels)
@@ -67,6 +67,9 @@ def through_xla(
         yield _confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
         for name, other in _orders(kernels, finder, progress).items():
             found.append((f"{name}{suffix}", schedule_of(kernels, other)))
+        if progress.is_over or len(kernels.source.equations) == len(program.equations):
+            break
+    progress.search_ended()
     best = sorted(found, key=lambda each: each[1].peak)[:confirm]
     progress.phase("orders compiled", len(best))
     for k, (name, schedule) in enumerate(best):
@@ -75,17 +78,6 @@ def through_xla(
         progress.advance(k)
         function = jit_ordered(schedule.traced.program)
         yield _confirmed(name, schedule, function, function.lower(*args).compile())
-
-
-def _variants(program: Program) -> Iterator[CompiledKernels]:
-    """Yield a program with duplicates merged, as XLA merges them, and as it is.
-
-    The second keeps what `jax.checkpoint` asks to be computed again.
-    """
-    merged = kernels_of(program, merged=True)
-    yield merged
-    if len(merged.source.equations) < len(program.equations):
-        yield kernels_of(program, merged=False)
 
 
 def _suffix(kernels: CompiledKernels) -> str:
@@ -99,6 +91,7 @@ def _own(
     program: Program,
     donate_argnums: int | Sequence[int],
     kernels: CompiledKernels,
+    progress: Progress,
 ) -> Iterator[Candidate[KernelSchedule]]:
     """Yield XLA's own program, with its default scheduler and with the one that saves memory."""
 
@@ -112,7 +105,7 @@ def _own(
 
     yield own("XLA", kernels.written, {})
     saving = MEMORY_SCHEDULER.get(jax.default_backend())
-    if saving is not None:
+    if saving is not None and not progress.is_interrupted:
         yield own("XLA, memory scheduler", materialised(kernels.source, saving), saving)
 
 

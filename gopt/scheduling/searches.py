@@ -42,8 +42,8 @@ class Finder(NamedTuple):
       weights: policy for one of `LEARNED`, see `gopt.schedule`.
       evaluations: number of candidates that the search may cost.
       seed: random seed of the search.
-      progress: shows progress, and ends a search with a name when its time is over or at Ctrl-C; by
-        default such a search runs whole.
+      progress: shows progress, and ends a search with a name when its time is over or at Ctrl-C;
+        `None` runs the search whole.
     """
 
     search: str | ScheduleSearch
@@ -73,9 +73,12 @@ class Finder(NamedTuple):
             "regal": partial(self._regal, run=run),
             "go": partial(self._go, run=run),
         }
-        search = named[self.search] if isinstance(self.search, str) else self.search
-        key = jax.random.key(self.seed)
-        return search(key, graph, problem, objective=objective, evaluations=self.evaluations)
+        key, budget = jax.random.key(self.seed), self.evaluations
+        if isinstance(self.search, str):
+            search = named[self.search]
+            return search(key, graph, problem, objective=objective, evaluations=budget)
+        with (self.progress or Progress()).interrupts_raised():
+            return self.search(key, graph, problem, objective=objective, evaluations=budget)
 
     def _best(
         self, key: jax.Array, graph: Graph, problem: Problem, /, *, run: Run | None, **budget: Any

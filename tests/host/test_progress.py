@@ -111,17 +111,20 @@ def press():
     signal.raise_signal(signal.SIGINT)
 
 
-def test_interrupts_are_noted_once_in_a_phase(handler):
+def test_interrupts_are_noted_once_in_each_part(handler, capfd):
     progress = Progress("work", False)
     with pytest.raises(KeyboardInterrupt), progress.interrupts_noted():
         progress.phase("one")
         assert not progress.is_interrupted
         press()
         assert progress.is_interrupted and progress.is_over
-        assert progress.status.note == "ends early; Ctrl-C again ends the program"
+        assert "Ctrl-C again ends the program" in progress.status.note
+        assert "work: ends as soon as it can; Ctrl-C again" in capfd.readouterr().err
+        progress.search_ended()
         progress.phase("two")
         assert progress.is_over and not progress.is_interrupted and not progress.status.note
         press()
+        progress.phase("three")
         press()
         pytest.fail("it went on")
 
@@ -138,6 +141,37 @@ def test_interrupts_end_a_block_at_once(handler):
         with pytest.raises(KeyboardInterrupt):
             press()
     assert done == ["inner", "outer"] and progress.cut_note.startswith("cut short: it was inter")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_nobody_hears_is_noted(handler):
+    class Deaf:
+        def __del__(self):
+            press()
+
+    progress = Progress("work", False)
+    with progress.interrupts_noted():
+        with progress.interruptible():
+            Deaf()
+            assert progress.is_over
+        with pytest.raises(KeyboardInterrupt):
+            press()
+
+
+def test_another_error_of_an_interrupt_ends_a_block(handler):
+    progress = Progress("work", False)
+    with progress.interrupts_noted():
+        with progress.interruptible():
+            raise RuntimeError("a callback failed: KeyboardInterrupt: ")
+        assert progress.is_over
+
+
+def test_interrupts_are_raised_on_request(handler):
+    progress = Progress("work", False)
+    with progress.interrupts_noted():
+        with pytest.raises(KeyboardInterrupt), progress.interrupts_raised():
+            press()
+        assert progress.is_over
 
 
 def test_another_handler_is_kept(handler):

@@ -63,7 +63,7 @@ def test_a_carry_is_any_pytree(tmp_path, carry):
         assert jax.tree.structure(found) == jax.tree.structure(carry)
 
 
-@pytest.mark.parametrize("content", [None, "", "{}", "[]", "[{}]", "[{}, {}"])
+@pytest.mark.parametrize("content", [None, "", "{}", "[]", "[{}]", "[1, 2]", "[{}, {}"])
 def test_a_folder_without_its_metrics_is_refused(tmp_path, content):
     train(2, tmp_path)
     path = tmp_path / "history.json"

@@ -61,6 +61,11 @@ def test_a_process_that_does_not_start_is_no_fault_of_the_function():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="process groups")
+def test_ctrl_c_in_a_terminal_does_not_reach_the_process(worker):
+    assert worker.run(os.getpgrp) != os.getpgrp()
+
+
 def test_an_interrupt_ends_the_process():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # parallel tests ignore it
     worker = Worker()

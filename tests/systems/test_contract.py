@@ -54,6 +54,7 @@ MORE = {
     ("regal", "save"): {"objective", "devices"},
     ("go", "act"): {"decision", "timing", "embedding"},  # it improves decisions
     ("go", "step"): {"objective", "simulate"},
+    ("go", "search"): {"run"},  # its loop can run in slices
     ("local_advantage", "act"): {"decisions"},  # it ranks changes of decisions
     ("local_advantage", "search"): {"start"},
 }

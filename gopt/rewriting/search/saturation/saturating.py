@@ -254,6 +254,8 @@ def saturation(
     progress.phase("rounds of saturation", rounds)
     with progress.interruptible():
         for _ in growing.grow():
+            if progress.is_over:
+                break
             found.append(cheapest(growing.graph, roots, prices, seconds=0.0))
             least = min(each.cost for each in found)
             progress.advance(len(found) - 1, f"best {format_seconds(least)} by the model")
