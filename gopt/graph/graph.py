@@ -154,16 +154,17 @@ def from_arrays(
     """
     if not num_ops >= 1:
         raise ValueError(f"num_ops is {num_ops}: a graph needs at least one op")
-    tensor, consumer = np.asarray(tensor, np.int64).ravel(), np.asarray(consumer, np.int64).ravel()
+    tensor = _array("tensor", tensor, np.int64).ravel()
+    consumer = _array("consumer", consumer, np.int64).ravel()
     if tensor.shape != consumer.shape:
         raise ValueError(
             f"tensor has {tensor.size} rows and consumer {consumer.size}: expected one for each use"
         )
     order = np.lexsort((consumer, tensor))
-    producer = np.asarray(producer, np.int64).ravel()
+    producer = _array("producer", producer, np.int64).ravel()
 
     def rows(field: str, value: Any, count: int, dtype: Any, *tail: int) -> np.ndarray:
-        value = np.asarray(value, dtype)
+        value = _array(field, value, dtype)
         if value.ndim > 0 and value.shape != (count, *tail):
             raise ValueError(f"{field} has shape {value.shape}: expected {(count, *tail)}")
         return np.array(np.broadcast_to(value, (count, *tail)))
@@ -187,6 +188,13 @@ def from_arrays(
     )
     check(graph)
     return graph
+
+
+def _array(field: str, value: Any, dtype: Any) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype)
+    except OverflowError as error:
+        raise ValueError(f"{field} has a number that is too large: {error}") from error
 
 
 def topological_order(ops: Sequence[Op]) -> list[int]:
