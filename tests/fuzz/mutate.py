@@ -170,7 +170,7 @@ def _changed_array(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
         text = JSON[rng.integers(len(JSON))](rng, str(array).encode())
         return np.array(text.decode(errors="replace"))
     action = int(rng.integers(5))
-    if action == 0:
+    if action == 0 and array.dtype.kind != "V":
         types = (np.float64, np.float32, np.int64, np.int32, np.bool, ">f4", "U3", "c8", "V4")
         with np.errstate(all="ignore"):
             return array.astype(types[rng.integers(len(types))], casting="unsafe")
@@ -180,7 +180,7 @@ def _changed_array(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
         return array[: rng.integers(len(array) + 1)]
     changed = array.copy()
     values = (0, 1, -1, 2, 10**9, np.nan, np.inf, -np.inf, 0.5)
-    if changed.size:
+    if changed.size and changed.dtype.kind != "V":
         at = int(rng.integers(changed.size))
         near = changed.flat[at] + rng.integers(-2, 3) if changed.dtype.kind in "fiu" else 1
         new = near if rng.random() < 0.4 else values[rng.integers(len(values))]
