@@ -23,6 +23,11 @@ class OnnxModel(NamedTuple):
 
         model = read_onnx("model.onnx")
         result = gopt.rewrite(model.fn, model.weights, *model.inputs, constant_argnums=0)
+
+    Attributes:
+      fn: function of the weights and the inputs; it returns the outputs as a tuple.
+      weights: weights by name.
+      inputs: shape of each input.
     """
 
     fn: Callable[..., tuple[jax.Array, ...]]

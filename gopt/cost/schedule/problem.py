@@ -29,10 +29,10 @@ class Problem(NamedTuple):
     Attributes:
       op_ticks: int32 `[N, D]`; time of an op on a device, ticks.
       transfer_ticks: int32 `[T, D, D]`; time from row to column, ticks; the diagonal is not read.
-      size: int32 `[T]`; units.
-      workspace: int32 `[N]`; units; 0 for inputs, which run nowhere.
+      size: int32 `[T]`; memory of the tensor, units.
+      workspace: int32 `[N]`; memory held only while the op runs, units; 0 for inputs.
       allowed: bool `[N, D]`; true if the op may run on the device.
-      capacity: int32 `[D]`; units.
+      capacity: int32 `[D]`; memory of the device, units.
       channel: int32 `[D, D]`; link of a pair of devices, or -1 without contention.
       synchronous: bool `[]`; true if a transfer occupies both devices.
       is_input: bool `[N]`; true for input ops.

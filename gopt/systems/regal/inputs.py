@@ -49,7 +49,12 @@ def inputs(
 
 
 def on_devices(graphs: GraphsTuple, devices: int) -> Inputs:
-    """Return the inputs for existing features and a number of devices."""
+    """Return the inputs of a policy from features.
+
+    Args:
+      graphs: the graph with features.
+      devices: number of devices, `D`.
+    """
     return Inputs(graphs, np.asarray(sides(np.arange(devices), devices), np.float32))
 
 

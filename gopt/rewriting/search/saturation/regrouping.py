@@ -72,10 +72,10 @@ class Regrouping:
         others: Sequence["Regrouping"] = (),
         is_over: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[int, int]]:
-        """Yield sums with an equal term, each in an order that the e-graph lacks.
+        """Yield sums, each with the term of the same sum in an order that the e-graph lacks.
 
         Args:
-          graph: e-graph, always the same.
+          graph: e-graph; the same one in all calls.
           others: sums of other operators in it.
           is_over: function that says whether to stop; it is called for each form of a sum.
         """
