@@ -58,7 +58,7 @@ def test_a_run_measures_and_saves(cost, tmp_path, monkeypatch):
     for row in rows:
         before, after = row["cost"]
         assert 0 < after <= before
-        assert row["refused"].startswith("1 rounds are too few")
+        assert row["refused"].startswith("1 round is too few")
         assert row["difference"] <= row["tolerance"]
         assert row["weights"] == 4 * (4 * 8 * 8 + 2 * 8 * 12)
         assert row["sums"][cost] == before and row["sums"]["roofline"] > 0
