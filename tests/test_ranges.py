@@ -137,6 +137,7 @@ def test_a_bias_that_is_no_probability_is_refused(bias):
     brkga.minimize(KEY, cost, TEMPLATE, evaluations=5, bias={"a": 0.0, "b": (jnp.float32(1),)})
 
 
+@pytest.mark.slow
 def test_one_bias_may_be_a_scalar_array():
     settings = brkga.Settings(population=10, elites=2, mutants=1)
     how = {"evaluations": 40, "settings": settings}

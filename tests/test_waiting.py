@@ -82,7 +82,9 @@ CASES = {
 SEARCHES = ("orders of", "steps of the search", "configurations", "rewriting", "rounds of sat")
 
 
-@pytest.mark.parametrize("name", [*list(CASES)[:3], *slow(*list(CASES)[3:])])
+@pytest.mark.parametrize(
+    "name", ["schedule", "rewrite", *slow(*(k for k in CASES if k not in ("schedule", "rewrite")))]
+)
 def test_ctrl_c_in_each_phase_has_a_result(name):
     verb, fn, options, first = CASES[name]
     seen = []
@@ -100,7 +102,7 @@ def test_ctrl_c_in_each_phase_has_a_result(name):
         assert "cut short: it was interrupted; not reproducible" in str(result)
 
 
-@pytest.mark.parametrize("verb", QUICK)
+@pytest.mark.parametrize("verb", [gopt.schedule, gopt.rewrite, *slow(gopt.fuse)])
 def test_a_second_ctrl_c_ends_the_program(verb):
     seen = []
     call = partial(verb, model, X, X, **QUICK[verb])
@@ -159,7 +161,7 @@ def test_bad_limits_are_refused(verb):
     ("options", "phase"),
     [
         ({}, "orders of kernels"),
-        ({"hardware": "2xh100", "objective": "makespan"}, "steps of the search"),
+        *slow(({"hardware": "2xh100", "objective": "makespan"}, "steps of the search")),
     ],
 )
 def test_an_interrupted_search_for_schedules_has_the_best_so_far(options, phase):

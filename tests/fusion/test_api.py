@@ -220,6 +220,7 @@ def test_what_was_fused_is_saved_and_loaded(fused_result, tmp_path):
         plan.apply(lambda w, x: w, W, X)
 
 
+@pytest.mark.slow
 def test_what_was_fused_can_be_scheduled(fused_result):
     with pytest.warns(UserWarning, match="without the compiler options"):
         result = gopt.schedule(fused_result.apply(), W, X, evaluations=10, confirm=1)

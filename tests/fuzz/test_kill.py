@@ -18,6 +18,8 @@ from tests.fuzz import killed
 KILLS = int(os.environ.get("GOPT_KILLS", "3"))
 SECONDS = 60  # limit of waiting for one process
 
+pytestmark = pytest.mark.slow
+
 forked = multiprocessing.get_context("forkserver")
 forked.set_forkserver_preload([killed.__name__])  # processes start in milliseconds
 

@@ -105,12 +105,14 @@ def experiments() -> list[str]:
     return sorted(name.removesuffix(".__main__") for name in names)
 
 
+@pytest.mark.slow
 def test_every_experiment_shows_its_help_without_the_extras():
     modules = experiments()
     assert len(modules) > 20
     assert lines_of(HELP.format(modules=modules)) == []
 
 
+@pytest.mark.slow
 def test_a_use_of_a_missing_package_names_its_extra():
     def message(extra: str, purpose: str) -> str:
         return f"gopt needs the extra \"{extra}\" for {purpose}: pip install 'gopt-jax[{extra}]'"

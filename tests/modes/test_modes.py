@@ -37,9 +37,9 @@ MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "warnings": nullcontext,  # they are errors in all modes
 }
 TRACED = {**PURE, **POLICIES}
-# Leaks are looked for in the slow tier. Strict promotion refuses the Adam of optax, with which the
-# last two step.
-LONG = ("go", "hdp", "placeto")
+LONG = ("go", "hdp", "placeto")  # to compile
+ADAM = ("hdp", "placeto")  # strict promotion refuses the Adam of optax, with which they step
+QUICK = ["x64", *slow(*(which for which in MODES if which != "x64"))]
 
 
 @contextmanager
@@ -82,11 +82,9 @@ def assert_equal(found: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize(
     ("which", "name"),
-    [(which, name) for which in ("x64", "rank promotion") for name in TRACED]
-    + [("leaks", name) for name in TRACED if name not in LONG]
-    + [("strict promotion", name) for name in PURE]
-    + slow(*(("strict promotion", name) for name in POLICIES if name not in ("hdp", "placeto")))
-    + slow(*(("leaks", name) for name in LONG)),
+    [("x64", name) for name in TRACED]
+    + slow(*((which, name) for which in ("rank promotion", "leaks") for name in TRACED))
+    + slow(*(("strict promotion", name) for name in TRACED if name not in ADAM)),
 )
 def test_results_have_the_same_types_in_all_modes(name, which, on_host):
     expected = types(name)
@@ -103,7 +101,7 @@ VARIANTS += [(go, {"superposition": False}), (local_advantage, {}), (hdp, {}), (
 
 
 @pytest.mark.parametrize(("system", "changes"), VARIANTS)
-@pytest.mark.parametrize("which", ["x64", "rank promotion"])
+@pytest.mark.parametrize("which", QUICK[:2])
 def test_new_parameters_have_the_same_types_in_all_modes(system, changes, which, on_host):
     settings, (inputs, _) = replace(SETTINGS[system], **changes), given(system)
 
@@ -149,7 +147,7 @@ def decided(name: str, path: Any, *args: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", VERBS)
-@pytest.mark.parametrize("which", MODES)
+@pytest.mark.parametrize("which", QUICK)
 def test_verbs_keep_values_and_dtypes_in_all_modes(name, which, tmp_path):
     with mode(which):
         own, *found = decided(name, tmp_path / "plan.json", X, X)
@@ -182,7 +180,7 @@ def test_float64_has_eight_bytes():
 
 @pytest.mark.small
 @pytest.mark.parametrize("run", [hosted, PURE["brkga"], POLICIES["regal"]])
-@pytest.mark.parametrize("which", MODES)
+@pytest.mark.parametrize("which", QUICK)
 def test_the_host_a_search_and_a_policy_have_the_same_values_in_all_modes(run, which, on_host):
     jitted = run is not hosted
     expected = values(run, jitted)

@@ -71,6 +71,7 @@ def test_donations_stay():
     assert trace_program(silent, X, X).donated == (True, False)
 
 
+@pytest.mark.slow
 def test_the_verbs_and_their_files_drop_debug_prints(tmp_path):
     quick = {gopt.schedule: {"evaluations": 3}, gopt.fuse: {"evaluations": 2, "repeats": 1}}
     expected = verbose(X)

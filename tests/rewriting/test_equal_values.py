@@ -59,6 +59,7 @@ def test_a_loop_that_ends_is_compared_on_drawn_arguments_too():
         np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_shapes_need_drawn_arguments(short):
     shapes = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((4, 4), jnp.float32)
     for verb, options in ((gopt.rewrite, {}), (gopt.fuse, {"evaluations": 2})):

@@ -108,12 +108,10 @@ def test_a_second_search_is_not_compiled_again():
     assert loop._advance._cache_size() == before
 
 
-SEARCHES = [
-    ("peak_memory", 1),
-    *slow(("makespan", 3), ("capped_makespan", 2)),
-]
+SEARCHES = [("peak_memory", 1), ("makespan", 3), ("capped_makespan", 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "devices"), SEARCHES)
 def test_the_best_search_runs_in_slices(objective, devices):
     case, key = problem(devices), jax.random.key(1)

@@ -20,6 +20,7 @@ from gopt.systems import hdp
 from gopt.systems.one_graph import placement_cost
 from tests.reference import hdp as reference
 from tests.strategies import NASTY
+from tests.tiers import slow
 
 SHAPE = Shape(48, 48, 160)
 SETTINGS = hdp.Settings(
@@ -310,7 +311,7 @@ def evaluate(problem, device):
     return dispatch.evaluate(problem, dispatch.placement(problem, device))
 
 
-@pytest.mark.parametrize("name", ["layered", "one input"])
+@pytest.mark.parametrize("name", ["one input", *slow("layered")])
 def test_the_best_that_was_drawn_is_kept(name):
     _, inputs = case(name, 3)
     state, history = run(jax.random.key(0), inputs)

@@ -349,6 +349,7 @@ def test_the_loss_is_a_weighted_square():
     assert float(loss(params, data, settings=SETTINGS)[0]) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_steps_lower_the_loss():
     data = jax.tree.map(jnp.asarray, training_samples())
     params = local_advantage.init(jax.random.key(0), data.graphs, settings=SETTINGS)

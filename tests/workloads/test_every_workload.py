@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from gopt.workloads import WORKLOADS
+from tests.tiers import slow
 from tests.workloads.equations import convolutions
 from tests.workloads.tiny import TINY, compiled, stepped, traced, traced_step
 
+LARGE = ("amoebanet", "nasnet_a", "inception_v3")
 every_workload = pytest.mark.parametrize("name", TINY)
 
 # Softmax ignores what it is shifted by, so that a bias of the keys has no gradient; nor has one
@@ -53,7 +55,7 @@ def test_outputs_and_targets_have_the_shapes_of_the_batch(name):
     assert shapes(tiny.workload.targets) == TINY[name].targets
 
 
-@every_workload
+@pytest.mark.parametrize("name", [*(name for name in TINY if name not in LARGE), *slow(*LARGE)])
 def test_a_train_step_returns_what_it_takes_and_a_loss(name):
     variables, momentum, loss = traced_step(name).trace.out_info
     assert signature((variables, momentum)) == signature(traced(name).step_shapes[:2])
