@@ -150,6 +150,7 @@ def weak(x, s):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scalar", [2.0, *slow(3)])
 @pytest.mark.parametrize("way", [*WAYS, "stages", "function"])
 def test_types_of_results_stay_as_they_are(way, scalar):

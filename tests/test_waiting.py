@@ -139,6 +139,7 @@ def test_ctrl_c_is_raised_in_a_callable(verb, hears):
             call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", QUICK)
 def test_nothing_is_shown_on_request(verb, capfd, monkeypatch):
     for name in ("_QUIET", "_LINE"):
@@ -157,6 +158,7 @@ def test_bad_limits_are_refused(verb):
         verb(lambda *_: pytest.fail("it was traced"), X, X, seconds=-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "phase"),
     [

@@ -18,7 +18,7 @@ from gopt.cost.schedule.execution import evaluate, makespan, peaks, simulate
 from gopt.cost.schedule.problem import prepare
 from gopt.sources.synthetic import erdos_renyi
 
-pytestmark = pytest.mark.optimized
+pytestmark = [pytest.mark.optimized, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -122,6 +122,7 @@ def test_in_the_place_of_shapes_there_are_numbers_that_differ():
     assert (first != second["x"]).all()
 
 
+@pytest.mark.slow
 def test_shapes_stand_for_arrays_and_arguments_may_be_donated():
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (W, X)]
     result = fuse(step, *shapes, evaluations=1, repeats=1, donate_argnums=0)
@@ -179,6 +180,7 @@ def fused_result(monkeypatch):
     return fuse(step, W, X, evaluations=1, repeats=1)
 
 
+@pytest.mark.slow
 def test_the_chosen_program_is_measured_without_options_too(fused_result):
     *_, nested = fused_result.candidates
     assert nested.name == "XLA's kernels, apart, nested"
@@ -187,6 +189,7 @@ def test_the_chosen_program_is_measured_without_options_too(fused_result):
     assert f"chosen: {fused_result.after.name} (it is" in str(fused_result)
 
 
+@pytest.mark.slow
 def test_tracers_have_the_same_equations_and_one_warning(fused_result):
     function = fused_result.apply()
     inside, nested = (jax.jit(f) for f in (fused_result.apply(), fused_result.apply(nested=True)))
@@ -208,6 +211,7 @@ def test_tracers_have_the_same_equations_and_one_warning(fused_result):
         close(jax.jit(fused_result.apply(nested=True))(W, X), step(W, X))
 
 
+@pytest.mark.slow
 def test_what_was_fused_is_saved_and_loaded(fused_result, tmp_path):
     path = tmp_path / "fusion.json"
     fused_result.save(path)

@@ -1,6 +1,6 @@
 """Random programs through all verbs: values, types, structures, memory and donation.
 
-Environment variables change the set of programs; the quick tier takes the first one for each verb:
+All are in the slow tier. Environment variables change the set of programs:
 
 - `GOPT_FUZZ_PROGRAMS`: number of programs for each verb (default 10).
 - `GOPT_FUZZ_SEED`: seed (default 0).
@@ -33,10 +33,8 @@ from gopt.graph.op_costs import num_bytes
 from gopt.measure.timing import memory
 from tests.fuzz.checks import Reference
 from tests.fuzz.programs import RandomProgram, random_program
-from tests.tiers import slow
 
 COUNT = int(os.environ.get("GOPT_FUZZ_PROGRAMS", "10"))
-QUICK = 1
 SEED = int(os.environ.get("GOPT_FUZZ_SEED", "0"))
 LIMIT = 120  # s for one program
 SECONDS = (None, None, None, 1e-9, 0.5)
@@ -217,11 +215,12 @@ def fault(check: Callable[..., None], program: RandomProgram, path: Path) -> str
     return None
 
 
-@pytest.mark.parametrize("first", [0, *slow(*range(QUICK, COUNT, 10))])
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, COUNT, 10))
 @pytest.mark.parametrize("verb", VERBS)
 def test_random_programs(verb, first, tmp_path):
     """Program number 5 n + k goes through verb number k."""
-    last = min(first + 10, COUNT) if first else QUICK
+    last = min(first + 10, COUNT)
     faults = []
     for number in range(
         list(VERBS).index(verb) + first * len(VERBS), last * len(VERBS), len(VERBS)

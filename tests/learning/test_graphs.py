@@ -336,6 +336,7 @@ def test_the_order_of_uses_does_not_matter_but_their_ends_do():
     assert np.abs(embeddings(turned)[:n] - a).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_an_op_sees_as_far_as_there_are_rounds():
     padded = to_graphs_tuple(padding.pad(cases()["chain"], Shape(24, 24, 64)))
     other = jax.tree.map(np.copy, padded)

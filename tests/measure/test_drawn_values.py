@@ -46,6 +46,7 @@ def test_values_are_those_of_the_functions():
         assert found[1][k] == [expected["n"]]
 
 
+@pytest.mark.slow
 def test_what_does_not_end_is_ended(monkeypatch):
     monkeypatch.setattr(drawn_values, "LIMIT", 2.0)
     args = jnp.int32(3), X

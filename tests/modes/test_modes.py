@@ -156,6 +156,7 @@ def test_verbs_keep_values_and_dtypes_in_all_modes(name, which, tmp_path):
         np.testing.assert_allclose(value, model(X, X), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VERBS)
 def test_verbs_keep_float64(name, tmp_path):
     wide = X.astype(np.float64) + 1e-9 * np.arange(64).reshape(8, 8)

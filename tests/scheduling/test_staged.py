@@ -159,6 +159,7 @@ def test_models_on_four_devices(name, mode, sizes, search):
     assert len(stages(placed)) <= 2 * sum(not isinstance(cut, Send) for cut in cuts)
 
 
+@pytest.mark.slow
 def test_each_tensor_is_sent_once_to_each_device(placement_of):
     sent = [a.what for a in placement_of("branches", 4).actions if isinstance(a.what, Send)]
     assert len(sent) > 5

@@ -83,6 +83,7 @@ def test_slices_make_the_same_steps(make, evaluations):
     assert ours.evaluations[-1] == evaluations and len(ours.history) == len(ours.evaluations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [annealed, evolved])
 def test_a_search_that_is_cut_has_the_history_until_then(make):
     key = jax.random.key(0)

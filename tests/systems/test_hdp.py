@@ -311,6 +311,7 @@ def evaluate(problem, device):
     return dispatch.evaluate(problem, dispatch.placement(problem, device))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one input", *slow("layered")])
 def test_the_best_that_was_drawn_is_kept(name):
     _, inputs = case(name, 3)

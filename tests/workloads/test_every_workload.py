@@ -55,6 +55,7 @@ def test_outputs_and_targets_have_the_shapes_of_the_batch(name):
     assert shapes(tiny.workload.targets) == TINY[name].targets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*(name for name in TINY if name not in LARGE), *slow(*LARGE)])
 def test_a_train_step_returns_what_it_takes_and_a_loss(name):
     variables, momentum, loss = traced_step(name).trace.out_info

@@ -123,6 +123,7 @@ def is_in_order(problem, before):
             assert (np.shape(new), new.dtype) == (np.shape(old), np.asarray(old).dtype), field
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", (*range(3), *slow(*range(3, 12))))
 def test_random_graphs_match_the_reference(seed):
     rng = np.random.default_rng(seed)

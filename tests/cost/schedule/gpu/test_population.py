@@ -22,6 +22,8 @@ from tests import strategies
 from tests.reference.execution import run
 from tests.strategies import CHANNELS, KEYS, NASTY, SIZES, SMALL, TIMES
 
+pytestmark = pytest.mark.slow
+
 TINY = Shape(8, 12, 16)  # 32 items on two devices: the queue has one level
 GRAPHS = 5
 KINDS = [*KEYS, "uniform"]  # candidates of a graph; those of all do not fill two warps

@@ -73,6 +73,7 @@ def test_nasty_graphs(name):
             assert [found[i] for i in read] == [expected[i] for i in read]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", (2, 4))
 def test_of_single_ops_with_room_it_is_etf(devices):
     @MANY
@@ -92,6 +93,7 @@ def test_of_single_ops_with_room_it_is_etf(devices):
     same()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heuristic", (heft, critical_path))
 @pytest.mark.parametrize("devices", (2, 3))
 def test_groups_are_kept_together_where_they_may_and_keys_decode_to_the_schedule(
