@@ -1,6 +1,6 @@
 """Mutated files of each format are read as something valid, or refused with a `ValueError`.
 
-By default each format gets some hundred files. More are tried with
+All are in the slow tier, where each format gets some hundred files. More are tried with
 
     GOPT_FUZZ=100000 GOPT_FUZZ_SEED=1 pytest -s tests/fuzz/test_files.py
 """
@@ -37,6 +37,8 @@ from tests.plans import X, function, plans
 from tests.sources.test_cost_graph import ALIAS, DIAMOND, PARTITIONS
 from tests.sources.test_hlo import ASYNC, CNN, cnn_step, scan, shape
 from tests.sources.test_instances import MAKESPAN, NETWORK, PEAK
+
+pytestmark = pytest.mark.slow
 
 COUNT = int(os.environ.get("GOPT_FUZZ", "0"))
 SEED = int(os.environ.get("GOPT_FUZZ_SEED", "0"))
