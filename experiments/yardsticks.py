@@ -3,8 +3,9 @@
     python -m experiments.yardsticks INSTANCES.json --solutions OUT.json --method best
 
 A makespan instance has "tasks", "edges" and "processors", or "results" with a key for each number
-of processors. A peak-memory instance has "sizes" and "edges" (see `gopt.sources.instances`). A
-solution is {"name", "processors", "device", "start"} or {"name", "order"}.
+of processors. A peak-memory instance has "sizes" and "edges", one of recomputation also "times" and
+"budget" (see `gopt.sources.instances`). A solution is {"name", "processors", "device", "start"},
+{"name", "order"} or {"name", "runs"}.
 """
 
 import json
@@ -25,6 +26,8 @@ from rich.progress import track
 
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import UsageError, at_least, choice
+from gopt.cost.recompute import problem as recompute_problem
+from gopt.cost.recompute.cost import evaluate, runs_of
 from gopt.cost.schedule import decoding, execution
 from gopt.cost.schedule import problem as problems
 from gopt.cost.schedule.decoding import Keys, Schedule
@@ -33,10 +36,17 @@ from gopt.graph import padding
 from gopt.heuristics import HEURISTICS
 from gopt.heuristics.schedule.evolve import evolve
 from gopt.scheduling import best
+from gopt.scheduling.recompute import search as recompute_search
 from gopt.search.parallel import shard_candidates
-from gopt.sources.instances import Instance, makespan_instance, peak_memory_instance
+from gopt.sources.instances import (
+    Instance,
+    makespan_instance,
+    peak_memory_instance,
+    recompute_instance,
+)
 
 METHODS = (*HEURISTICS, "brkga", "best")
+MAX_RUNS = 3  # of a task in recomputation
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ class Settings(command_line.Settings):
       instances: JSON file of a list of instances, to read.
       solutions: JSON file of a list of solutions, to write.
       method: heft, etf, critical_path, depth_first, breadth_first, greedy_release, xla or
-        spectral_cut (heuristics), brkga (with uniform keys) or best.
+        spectral_cut (heuristics), brkga (with uniform keys) or best. Recomputation has best alone.
       evaluations: budget of a search for each instance; heuristics ignore it.
       seed: seed of everything random.
     """
@@ -65,8 +75,9 @@ class Case(NamedTuple):
     name: str
     processors: int | None  # None for peak memory
     instance: Instance
-    objective: str
+    objective: str  # of `gopt.OBJECTIVES`, or "recompute"
     known: float | None  # best known value, in s or bytes
+    once: float | None = None  # s, the time without recomputation
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -92,6 +103,8 @@ def read_cases(path: Path) -> list[Case]:
 
 def _cases(row: dict[str, Any]) -> list[Case]:
     name, known = row["name"], row.get("best")
+    if "budget" in row:
+        return [Case(name, None, recompute_instance(row), "recompute", known, row.get("once"))]
     if "sizes" in row:
         return [Case(name, None, peak_memory_instance(row), "peak_memory", known)]
     values = {row["processors"]: known} if "processors" in row else {}
@@ -104,7 +117,23 @@ def _cases(row: dict[str, Any]) -> list[Case]:
     ]
 
 
-def solve(cases: Sequence[Case], settings: Settings) -> list[tuple[Problem, Keys]]:
+def solve(cases: Sequence[Case], settings: Settings) -> list[tuple[dict[str, Any], float]]:
+    """Return the solution of each case in its file format, and its value in s or bytes.
+
+    Raises:
+      UsageError: the method has no recomputation, and there is a case of it.
+    """
+    again = [case for case in cases if case.objective == "recompute"]
+    if again and settings.method != "best":
+        raise UsageError(f"{again[0].name} is about recomputation: expected the method best")
+    others = [case for case in cases if case.objective != "recompute"]
+    solved = zip(others, schedule(others, settings), strict=True)
+    rows = {id(case): solution(case, *found) for case, found in solved}
+    rows |= {id(case): recompute(case, settings) for case in track(again, settings.method)}
+    return [rows[id(case)] for case in cases]
+
+
+def schedule(cases: Sequence[Case], settings: Settings) -> list[tuple[Problem, Keys]]:
     """Return the problem and the keys of a schedule for each case.
 
     They depend on the case and the seed alone: a case has its own padding and its own random key.
@@ -124,6 +153,25 @@ def solve(cases: Sequence[Case], settings: Settings) -> list[tuple[Problem, Keys
             found = search(random, chosen, objective, settings)
         keys |= dict(zip(members, found, strict=True))
     return [(problem, keys[index]) for index, problem in enumerate(prepared)]
+
+
+def recompute(case: Case, settings: Settings) -> tuple[dict[str, Any], float]:
+    """Return the solution of a case of recomputation, and its time in s; infinite if none fits."""
+    graph, hardware, seconds, task = case.instance
+    problem = recompute_problem.prepare(
+        padding.pad(graph), hardware, max_runs=MAX_RUNS, seconds=seconds
+    )
+    budget = int(hardware.capacity[0] // float(problem.unit))
+    found = recompute_search.search(
+        _random_key(case, settings.seed),
+        problem,
+        budget=budget,
+        evaluations=settings.evaluations,
+        max_runs=MAX_RUNS,
+    )
+    cost = jax.jit(evaluate)(problem, found.best, budget)
+    value = float(cost.ticks) * float(problem.tick) if cost.peak <= budget else np.inf
+    return {"name": case.name, "runs": task[runs_of(problem, found.best)].tolist()}, value
 
 
 def _problem(instance: Instance) -> Problem:
@@ -178,16 +226,21 @@ def main(settings: Settings) -> None:
     """Solve the instances, write the solutions and print the gaps to the best known values."""
     began = time.perf_counter()
     cases = read_cases(settings.instances)
-    solved = solve(cases, settings)
-    rows = [solution(case, *found) for case, found in zip(cases, solved, strict=True)]
+    rows = solve(cases, settings)
     store.save_json(settings.solutions, [row for row, _ in rows])
     pairs = zip(cases, rows, strict=True)
     gaps = np.array([value / case.known - 1 for case, (_, value) in pairs if case.known])
-    figures = ["-", "-", "-"]
+    figures = ["-", "-", "-", "-"]
     if gaps.size:
         hits = np.count_nonzero(gaps < 1e-9)
-        figures = [f"{100 * gaps.mean():.2f} %", f"{100 * gaps.max():.2f} %", str(hits)]
-    columns = ("file", "method", "cases", "mean gap", "worst gap", "at best known", "s")
+        figures[:3] = [f"{100 * gaps.mean():.2f} %", f"{100 * gaps.max():.2f} %", str(hits)]
+    timed = [(case, value) for case, (_, value) in zip(cases, rows, strict=True)]
+    added = [(c.once, c.known, value) for c, value in timed if c.once and c.known]
+    if added:  # time that is added to the time without recomputation, above the least
+        least = sum(known - once for once, known, _ in added)
+        more = sum(value - known for _, known, value in added)
+        figures[3] = f"{100 * more / least:.2f} %" if least else "-"
+    columns = ("file", "method", "cases", "mean gap", "worst gap", "at best known", "added", "s")
     line = [
         settings.instances.stem,
         settings.method,

@@ -74,6 +74,35 @@ def peak_memory_instance(instance: Mapping[str, Any]) -> Instance:
       ValueError: a key is missing, a value is invalid, or the edges form a cycle. The message
         names the key and the index.
     """
+    graph, task = _memory_graph(instance)
+    return Instance(graph, machines.ideal(1), np.ones(len(task)), task)
+
+
+def recompute_instance(instance: Mapping[str, Any]) -> Instance:
+    """Return a one-device instance whose tasks may run again, to fit into the device's memory.
+
+    Memory is as in `peak_memory_instance`.
+
+    Args:
+      instance: "sizes", the bytes each task makes; "times", the time of a run of each task in s;
+        "edges", `[u, v]` pairs; "budget", the memory of the device in bytes.
+
+    Raises:
+      ValueError: as in `peak_memory_instance`; or the budget holds nothing.
+    """
+    graph, task = _memory_graph(instance)
+    times = _numbers(instance, "times")
+    if len(times) != len(task):
+        raise ValueError(f"times has {len(times)} entries: expected {len(task)}")
+    budget = _number(instance.get("budget"), "budget")
+    if not budget:
+        raise ValueError("budget is 0: expected a positive number of bytes")
+    hardware = machines.ideal(1)._replace(capacity=np.array([budget]))
+    return Instance(graph, hardware, np.asarray(times)[task], task)
+
+
+def _memory_graph(instance: Mapping[str, Any]) -> tuple[Graph, np.ndarray]:
+    """Return the graph of tasks with sizes, and the task of each op."""
     sizes = _numbers(instance, "sizes")
     for index, size in enumerate(sizes):
         if not size.is_integer():
@@ -84,8 +113,7 @@ def peak_memory_instance(instance: Mapping[str, Any]) -> Instance:
     inputs: list[list[tuple[int, int]]] = [[] for _ in sizes]
     for u, v, _ in edges:
         inputs[v].append((u, 0))
-    graph, task = _graph(inputs, outputs)
-    return Instance(graph, machines.ideal(1), np.ones(len(task)), task)
+    return _graph(inputs, outputs)
 
 
 class Profiled(NamedTuple):

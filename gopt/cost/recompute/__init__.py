@@ -1,0 +1,1 @@
+"""Costs of programs in which kernels may run more than once."""

@@ -1,0 +1,161 @@
+"""Time and peak memory of ops that may run more than once.
+
+A candidate stands for a sequence of runs (see `gopt.cost.recompute.runs`). A reader reads the
+latest run before it. A run holds its tensors until their last reader before the next run of the
+same op; tensors without readers are freed after the run. Pinned tensors are held to the end. Inputs
+are held from the start, and freed like other tensors.
+
+Written for one candidate, as loops over scalars; `jax.vmap` runs candidates one after another, as
+in `gopt.cost.schedule.execution`.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Int32
+
+from gopt.cost.recompute.problem import Problem
+from gopt.cost.recompute.runs import (
+    NEVER,
+    Choices,
+    check_choices,
+    first_positions,
+    positions,
+    slots,
+)
+from gopt.cost.schedule.engine.cells import load, store
+from gopt.xla.calls import uninlined
+
+
+class Cost(NamedTuple):
+    """The cost of one candidate, or of a population with leading axis `P`.
+
+    Attributes:
+      ticks: int32 `[]`; time of all runs, ticks.
+      peak: int32 `[]`; peak memory, units.
+      excess: int32 `[]`; memory above the budget, summed over all runs, in 2^`excess_shift` units,
+        each rounded down. It falls before the peak does, so it leads a search to the budget.
+    """
+
+    ticks: Any
+    peak: Any
+    excess: Any
+
+
+def evaluate(problem: Problem, choices: Choices, budget: Any) -> Cost:
+    """Return the cost of one candidate; compose with `jax.vmap` for a population.
+
+    Args:
+      problem: one problem.
+      choices: one candidate.
+      budget: bytes for the excess, int32 `[]`, units.
+
+    Raises:
+      ValueError: the candidate does not have the shapes of the problem.
+    """
+    check_choices(problem, choices)
+    problem, choices = jax.tree.map(jnp.asarray, (problem, choices))
+    return _evaluate(problem, choices, jnp.asarray(budget, jnp.int32))
+
+
+def sequence(problem: Problem, choices: Choices) -> Int32[jax.Array, "R N"]:
+    """Return the place of each run in the sequence of a candidate.
+
+    Args:
+      problem: one problem.
+      choices: one candidate.
+
+    Returns:
+      Places from 0; `NEVER` for runs that do not happen. Rows and columns of padding are undefined.
+
+    Raises:
+      ValueError: the candidate does not have the shapes of the problem.
+    """
+    check_choices(problem, choices)
+    return _sequence(*jax.tree.map(jnp.asarray, (problem, choices)))
+
+
+def runs_of(problem: Problem, choices: Choices) -> list[int]:
+    """Return the ops of a candidate in the order in which they run, on the host."""
+    place = np.asarray(_jitted_sequence(problem, choices))[:, : int(problem.num_ops)]
+    run, op = np.nonzero(place < NEVER)
+    return op[np.argsort(place[run, op])].tolist()
+
+
+@jax.custom_batching.sequential_vmap
+@uninlined
+def _evaluate(problem: Problem, choices: Choices, budget: jax.Array) -> Cost:
+    place = _sequence(problem, choices)
+    happens = (place < NEVER) & (jnp.arange(problem.num_rows) < problem.num_ops)[None]
+    ticks = jnp.sum(jnp.where(happens, problem.ticks[None], 0), dtype=jnp.int32)
+    last = _last_reads(problem, place)
+    return Cost(ticks, *_memory(problem, place, happens, last, budget))
+
+
+def _sequence(problem: Problem, choices: Choices) -> jax.Array:
+    first = first_positions(problem, choices.priority)
+    return positions(problem, slots(problem, first, choices.splits))
+
+
+_jitted_sequence = jax.jit(sequence)
+
+
+@uninlined
+def _last_reads(problem: Problem, place: jax.Array) -> list[jax.Array]:
+    """Return the place of the last reader of each run of each tensor, R × int32 `[T]`."""
+    runs = len(place)
+
+    def visit(state: Any) -> Any:
+        k, lasts = state
+        tensor, reader = load(problem.tensor, k), load(problem.consumer, k)
+        maker = load(problem.producer, tensor)
+        made = [load(row, maker) for row in place]
+        reads = [load(row, reader) for row in place]
+        moved = []
+        for run, last in enumerate(lasts):
+            latest = load(last, tensor)
+            until = made[run + 1] if run + 1 < runs else NEVER
+            for read in reads:
+                is_read = (read > made[run]) & (read < until)
+                latest = jnp.where(is_read, jnp.maximum(latest, read), latest)
+            moved.append(store(last, tensor, latest))
+        return k + 1, moved
+
+    state = jnp.int32(0), [row[problem.producer] for row in place]
+    return lax.while_loop(lambda s: s[0] < problem.num_uses, visit, state)[1]
+
+
+@uninlined
+def _memory(
+    problem: Problem, place: jax.Array, happens: jax.Array, last: list[jax.Array], budget: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the peak memory and the excess."""
+    runs, n = place.shape
+    rows = runs * n + 2
+    never = rows - 1
+    made = jnp.where(happens, place, never)[:, problem.producer]
+    freed = jnp.where(problem.pinned[None], never, jnp.minimum(jnp.stack(last) + 1, never))
+    freed = jnp.where(made == never, never, freed)
+    given = problem.is_input[problem.producer][None] & (made < never)
+    born = jnp.where(given, 0, made)
+    size = jnp.broadcast_to(problem.size[None], made.shape).ravel()
+    change = jnp.zeros(rows, jnp.int32).at[born.ravel()].add(size)
+    change = change.at[freed.ravel()].add(-size)
+    held = jnp.broadcast_to(problem.workspace[None], place.shape).ravel()
+    work = jnp.zeros(rows, jnp.int32).at[jnp.where(happens, place, never).ravel()].add(held)
+    count = jnp.sum(happens, dtype=jnp.int32)
+
+    def add(state: Any) -> Any:
+        k, live, peak, excess = state
+        live = live + load(change, k)
+        now = live + load(work, k)
+        peak = jnp.maximum(peak, now)
+        excess = excess + (jnp.maximum(now - budget, 0) >> problem.excess_shift)
+        return k + 1, live, peak, excess
+
+    zero = jnp.int32(0)
+    _, _, peak, excess = lax.while_loop(lambda s: s[0] < count, add, (zero, zero, zero, zero))
+    return peak, excess

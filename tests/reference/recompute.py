@@ -1,0 +1,75 @@
+"""Runs of a candidate for recomputation, and their cost, in plain Python.
+
+It shares only the arrays of a `Problem` with `gopt.cost.recompute`.
+"""
+
+from typing import Any
+
+from gopt.cost.recompute.problem import Problem
+
+
+def links(problem: Problem) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Return the ops that each op reads, and the ops that read it, in the order of the program."""
+    ops = range(int(problem.num_ops))
+    reads: dict[int, set[int]] = {op: set() for op in ops}
+    for k in range(int(problem.num_uses)):
+        reads[int(problem.consumer[k])].add(int(problem.producer[problem.tensor[k]]))
+    readers = {op: [other for other in ops if op in reads[other]] for op in ops}
+    return {op: sorted(found) for op, found in reads.items()}, readers
+
+
+def sequence(problem: Problem, choices: Any) -> list[int]:
+    """Return the ops in the order in which they run."""
+    _, readers = links(problem)
+    ops = range(int(problem.num_ops))
+    wanted = {op: op if choices.priority is None else float(choices.priority[op]) for op in ops}
+    for op in reversed(ops):
+        wanted[op] = min([wanted[op], *(wanted[other] for other in readers[op])])
+    order = sorted(ops, key=lambda op: (not problem.is_input[op], wanted[op], op))
+    place = {op: k for k, op in enumerate(order)}
+    again: dict[int, list[int]] = {}  # slots of later runs
+    for op in reversed(ops):
+        again[op] = []
+        if not (problem.may_repeat[op] and readers[op]):
+            continue
+        read_at = [at for other in readers[op] for at in (place[other], *again[other])]
+        for number in choices.splits[op]:
+            if number > 0:
+                split = place[readers[op][min(int(number), len(readers[op])) - 1]]
+                again[op] += (
+                    [min(at for at in read_at if at > split)] if max(read_at) > split else []
+                )
+        again[op] = sorted(set(again[op]))
+    runs = [(place[op], True, op) for op in ops]
+    runs += [(at, False, op) for op in ops for at in again[op]]
+    return [op for *_, op in sorted(runs)]
+
+
+def cost(problem: Problem, runs: list[int], budget: int) -> tuple[int, int, int]:
+    """Return ticks, peak and excess of a sequence of runs, with a set of held tensors."""
+    reads, _ = links(problem)
+    tensors: dict[int, list[int]] = {op: [] for op in reads}
+    for tensor, op in enumerate(problem.producer.tolist()):
+        if op in tensors:
+            tensors[op].append(tensor)
+    used: dict[int, set[int]] = {op: set() for op in reads}  # tensors that an op reads
+    for k in range(int(problem.num_uses)):
+        used[int(problem.consumer[k])].add(int(problem.tensor[k]))
+    held = {t for op in reads if problem.is_input[op] for t in tensors[op]}
+    peak = excess = ticks = 0
+    for step, op in enumerate(runs):
+        assert held >= used[op], "a reader comes before what it reads"
+        if not problem.is_input[op]:
+            held |= set(tensors[op])
+        now = sum(int(problem.size[t]) for t in held) + int(problem.workspace[op])
+        peak, excess = max(peak, now), excess + (max(now - budget, 0) >> int(problem.excess_shift))
+        ticks += int(problem.ticks[op])
+        for t in [*held]:
+            maker = int(problem.producer[t])
+            is_inside = problem.is_input[maker] and maker in runs[step + 1 :]  # not issued yet
+            later = runs[step + 1 :]
+            again = later.index(maker) if maker in later and not is_inside else len(later)
+            is_read = any(t in used[other] for other in later[:again])
+            if not (is_read or problem.pinned[t] or is_inside):
+                held.remove(t)
+    return ticks, peak, excess
