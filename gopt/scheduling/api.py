@@ -17,6 +17,7 @@ from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.program import Program, trace_program, unroll
 from gopt.result import Candidate, Result, flag_note
+from gopt.scheduling.budget import Budget, BudgetReport, check_budget, within_budget
 from gopt.scheduling.candidate import KernelSchedule, kernels_of, modelled
 from gopt.scheduling.on_this_device import through_xla
 from gopt.scheduling.plan import SchedulePlan, make_plan
@@ -145,7 +146,8 @@ def schedule(
     search: str | ScheduleSearch = "best",
     weights: Weights | None = None,
     hardware: Hardware | str | None = None,
-    objective: str = "peak_memory",
+    memory: Budget | None = None,
+    objective: str | None = None,
     evaluations: int = 20_000,
     seed: int = 0,
     confirm: int = 2,
@@ -154,7 +156,7 @@ def schedule(
     drop_effects: DropEffects = None,
     seconds: float | None = None,
     progress: Show = True,
-) -> Result[KernelSchedule, ScheduleReport]:
+) -> Result[KernelSchedule, ScheduleReport] | Result[KernelSchedule, BudgetReport]:
     """Return the best schedule found of the kernels of `fn(*args)`.
 
     The function is compiled for the default backend to see what XLA fuses. Each fusion is one
@@ -187,7 +189,12 @@ def schedule(
       weights: policy for "regal" or "go": a file that `save` of the system wrote, or the pair that
         its `load` returns. By default the policy that ships, for "regal" by objective.
       hardware: a machine, or the name of one of `gopt.PRESETS`; by default this machine's device.
-      objective: objective to minimise, one of `gopt.OBJECTIVES`.
+      memory: budget of bytes on this machine's default device, arguments included: a whole number,
+        or a text such as "30 GiB". A share in (0, 1] is of the bytes without arguments of the
+        better of XLA's two schedulers, and all arguments are added. Then the least time that fits
+        is searched, with search "best": kernels may run again, so that their results need not be
+        held.
+      objective: objective to minimise, one of `gopt.OBJECTIVES`, by default "peak_memory".
       evaluations: number of candidates that the search may cost, starting points included. At least
         one is costed. On this machine there are two searches if XLA can merge equations: with and
         without merging.
@@ -223,6 +230,15 @@ def schedule(
       gradient = placed.apply(devices=2 * jax.devices()[:1])(*args)  # one device stands for two
     """
     check_search(search, weights, SEARCHES, LEARNED)
+    if memory is not None:
+        check_budget(memory)
+        given = {"hardware": hardware, "objective": objective, "weights": weights}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"{name} is given: expected none beside memory=")
+        if search != "best":
+            raise ValueError(f"search is {search!r}: expected 'best' beside memory=")
+    objective = objective or "peak_memory"
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if hardware is None and objective != "peak_memory":
@@ -242,6 +258,11 @@ def schedule(
     check_one_device(args, program)
     check_arrays((), program)  # of arguments, shapes are enough
     program = unroll(program, max_trips=max_trips) if max_trips else program
+    if memory is not None:
+        with work, work.interrupts_noted():
+            return within_budget(
+                fn, args, program, memory, evaluations, seed, donate_argnums, max_trips, work
+            )
     finder = Finder(search, weights, evaluations, seed, work)
     if hardware is None:
         with work, work.interrupts_noted():

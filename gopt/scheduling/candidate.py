@@ -1,5 +1,6 @@
 """Schedules of the kernels of a function, and their cost by the model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from gopt.program.equations import variables
 from gopt.program.program import Program
 from gopt.search.parallel import on_host
 from gopt.xla import Group, group, groups, materialised, merge_duplicates
+from gopt.xla.grouping import cloned_by_xla
 from gopt.xla.ordered import jit_ordered
 from gopt.xla.workspace import workspaces
 
@@ -62,16 +64,22 @@ class CompiledKernels:
         return replace(self.program, equations=tuple(placed.values()))
 
 
-def kernels_of(program: Program, *, merged: bool) -> CompiledKernels:
+def kernels_of(
+    program: Program,
+    *,
+    merged: bool,
+    is_cloned: Callable[[JaxprEqn], bool] = cloned_by_xla,
+) -> CompiledKernels:
     """Return a program as kernels. It is compiled, from shapes alone; nothing runs.
 
     Args:
       program: equations as they were traced.
       merged: whether equations that compute the same are merged first, as XLA merges them.
+      is_cloned: whether an equation is in each kernel that reads its result.
     """
     source = merge_duplicates(program) if merged else program
     written = materialised(source)
-    parts = groups(source, written)
+    parts = groups(source, written, is_cloned)
     kernels = group(source, parts)
     function = jit_ordered(kernels)
     compiled = function.lower(*kernels.arguments()).compile()

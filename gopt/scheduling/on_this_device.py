@@ -59,12 +59,12 @@ def through_xla(
         kernels = kernels_of(program, merged=merged)
         if merged:
             progress.phase("XLA's own programs compiled")
-            yield from _own(fn, args, program, donate_argnums, kernels, progress)
+            yield from own_programs(fn, args, program, donate_argnums, kernels, progress)
         if not kernels.program.equations:
             return
         suffix = _suffix(kernels)
         first = schedule_of(kernels, kernels.program)
-        yield _confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
+        yield confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
         for name, other in _orders(kernels, finder, progress).items():
             found.append((f"{name}{suffix}", schedule_of(kernels, other)))
         if progress.is_over or len(kernels.source.equations) == len(program.equations):
@@ -77,7 +77,7 @@ def through_xla(
             break
         progress.advance(k)
         function = jit_ordered(schedule.traced.program)
-        yield _confirmed(name, schedule, function, function.lower(*args).compile())
+        yield confirmed(name, schedule, function, function.lower(*args).compile())
 
 
 def _suffix(kernels: CompiledKernels) -> str:
@@ -85,7 +85,7 @@ def _suffix(kernels: CompiledKernels) -> str:
     return "" if kernels.merged else ", duplicates apart"
 
 
-def _own(
+def own_programs(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     program: Program,
@@ -117,7 +117,7 @@ def schedule_of(kernels: CompiledKernels, program: Program) -> KernelSchedule:
     return schedule._replace(peak=(packed_bytes(problem, schedule.schedule.order),))
 
 
-def _confirmed(
+def confirmed(
     name: str, schedule: KernelSchedule, function: Any, compiled: jax.stages.Compiled
 ) -> Candidate[KernelSchedule]:
     """Return an order of gopt as a candidate."""

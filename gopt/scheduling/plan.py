@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -19,12 +20,13 @@ from gopt.xla.applied import apply_executable, executable, own_executable
 from gopt.xla.buffers import unshared_graph
 from gopt.xla.grouping import check_groups
 from gopt.xla.ordered import COMPILER_OPTIONS, check_options, check_order, jit_ordered, ordered
+from gopt.xla.recomputed import repeated
 
 _INDEX = range(2**31)
 _KINDS = {
     **{"fingerprint": str, "platform": str, "max_trips": _INDEX, "merged": bool},
-    **{"groups": [[_INDEX]], "workspace": [float], "device": [_INDEX], "transfers": [[_INDEX]]},
-    **{"peak": [range(2**63)], "options": (None, dict)},
+    **{"groups": [[_INDEX]], "runs": [_INDEX], "workspace": [float], "device": [_INDEX]},
+    **{"transfers": [[_INDEX]], "peak": [range(2**63)], "options": (None, dict)},
 }
 
 
@@ -37,7 +39,8 @@ class SchedulePlan:
       platform: backend of the kernels, such as "cpu".
       max_trips: every `scan` of at most so many iterations is unrolled.
       merged: whether equations that compute the same are merged first.
-      groups: equations of each kernel, in the order in which the kernels run. `[K]`
+      groups: equations of each kernel, in the order of first runs. `[K]`
+      runs: kernel of each run, in order; kernels may run more than once.
       workspace: bytes that each kernel needs only while it runs. `[K]`
       device: device of each op: arguments, captured arrays, kernels that are not views. `[N]`
       transfers: transfers between devices, in order.
@@ -50,6 +53,7 @@ class SchedulePlan:
     max_trips: int
     merged: bool
     groups: tuple[Group, ...]
+    runs: tuple[int, ...]
     workspace: tuple[float, ...]
     device: tuple[int, ...]
     transfers: tuple[Transfer, ...]
@@ -153,7 +157,8 @@ class SchedulePlan:
 
     def kernels(self, program: Program) -> Program:
         """Return the program that was planned as kernels, in the order of the plan."""
-        return group(merge_duplicates(program) if self.merged else program, self.groups)
+        program = merge_duplicates(program) if self.merged else program
+        return repeated(group(program, self.groups), self.runs)
 
 
 def read_plan(row: dict[str, Any]) -> SchedulePlan:
@@ -179,6 +184,12 @@ def _check(plan: SchedulePlan) -> None:
         raise ValueError(
             f"workspace has {len(plan.workspace)} entries: expected one for each group"
         )
+    if list(dict.fromkeys(plan.runs)) != list(range(len(plan.groups))):
+        raise ValueError(
+            f"runs is {plan.runs}: expected each of 0..{len(plan.groups) - 1}, first runs in order"
+        )
+    if len(plan.runs) > len(plan.groups) and len(plan.peak) > 1:
+        raise ValueError("runs has a kernel twice on several devices: expected each once")
     if not plan.peak:
         raise ValueError("peak is empty: expected one for each device")
     devices, ops = range(len(plan.peak)), range(len(plan.device))
@@ -214,8 +225,12 @@ def make_plan(candidate: KernelSchedule, program: Program, max_trips: int) -> Sc
       max_trips: see `SchedulePlan`.
     """
     kernels, schedule = candidate.kernels, candidate.schedule
-    groups = dict(zip(map(id, kernels.program.equations), kernels.groups, strict=True))
+    group_of = dict(zip(map(id, kernels.program.equations), kernels.groups, strict=True))
     order = candidate.order.equations
+    parts = [group_of[id(kernel)] for kernel in order]
+    first = {part: k for k, part in reversed([*enumerate(parts)])}
+    first = dict(sorted(first.items(), key=itemgetter(1)))
+    index = {part: k for k, part in enumerate(first)}
     ops = candidate.problem.shape.ops
     items = schedule.order[: int(schedule.num_items)].tolist()
     sources = [op for op, index in enumerate(candidate.traced.equations) if index < 0]
@@ -234,8 +249,9 @@ def make_plan(candidate: KernelSchedule, program: Program, max_trips: int) -> Sc
         platform=jax.default_backend(),
         max_trips=max_trips,
         merged=kernels.merged,
-        groups=tuple(groups[id(kernel)] for kernel in order),
-        workspace=tuple(kernels.workspace[kernel.outvars[0]] for kernel in order),
+        groups=tuple(first),
+        runs=tuple(index[part] for part in parts),
+        workspace=tuple(kernels.workspace[order[k].outvars[0]] for k in first.values()),
         device=tuple(schedule.device[[*sources, *run]].tolist()),
         transfers=tuple(transfers),
         peak=candidate.peak,

@@ -47,6 +47,35 @@ def kernel_graph(
     return traced(program, sharing.ops(), equations)
 
 
+def repeatable_graph(
+    program: Program, workspace: Mapping[Var, float]
+) -> tuple[TracedGraph, set[tuple[int, int]]]:
+    """Return the graph of kernels that may run more than once, and pairs of ops that only wait.
+
+    New values of donated arguments overwrite these, and no kernel overwrites another operand: that
+    could be wrong if the kernel ran again.
+
+    Args:
+      program: program of kernels.
+      workspace: bytes that each kernel needs only while it runs, by the kernel's first result.
+
+    Returns:
+      The graph, and pairs of ops: the second overwrites an argument that the first reads, and reads
+      nothing that the first makes.
+    """
+    kept = replace(program, donated=(False,) * len(program.inputs))
+    sharing = _Sharing(program, *_ops(kept, workspace))
+    sharing.overwrite_arguments()
+    rows = sharing.ops()
+    reads = {
+        (maker, op)
+        for op, row in enumerate(rows)
+        for maker, k in row.inputs
+        if (maker, k) not in sharing.signals
+    }
+    return traced(program, rows, sharing.equations), sharing.waits - reads
+
+
 def unshared_graph(program: Program, workspace: Mapping[Var, float]) -> TracedGraph:
     """Return the graph of kernels that are functions of their own.
 
@@ -150,6 +179,7 @@ class _Sharing:
                 self.readers[tensor].append(op)
         self.buffer: dict[Tensor, Tensor] = {}  # tensor without its own buffer to its buffer
         self.waits = set[tuple[int, int]]()  # (earlier op, later op)
+        self.signals = set[Tensor]()  # tensors without bytes that waits are made of
 
     def overwrite_arguments(self) -> None:
         """Put the new value of a donated argument into its buffer, if that needs no copy.
@@ -209,6 +239,7 @@ class _Sharing:
             rows.append((row, outputs, list(dict.fromkeys((*row.inputs, *held)))))
         for before, after in sorted(self.waits):
             _, outputs, _ = rows[before]
+            self.signals.add((before, len(outputs)))
             rows[after][2].append((before, len(outputs)))
             outputs.append(Output(0.0))
         return [

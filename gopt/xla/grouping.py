@@ -7,7 +7,7 @@ clones them into several kernels.
 """
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,19 +46,40 @@ def materialised(program: Program, options: Mapping[str, Any] | None = None) -> 
     return tuple(reversed(dict.fromkeys(k for _, labels in reversed(found) for k in labels)))
 
 
-def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:
+def cloned_by_xla(equation: JaxprEqn) -> bool:
+    """Return whether XLA clones an equation into each kernel that reads its result."""
+    return equation.primitive.name in DUPLICATED_BY_XLA
+
+
+def cloned_for_memory(equation: JaxprEqn) -> bool:
+    """Return whether XLA clones an equation, and a clone reads no more bytes than it makes.
+
+    XLA also clones sums of values, and sums of sums. Then one kernel reads many values, which are
+    in memory at once.
+    """
+    reads = sum(num_bytes(aval_of(v)) for v in set(variables(equation.invars)))
+    makes = sum(num_bytes(aval_of(v)) for v in equation.outvars)
+    return cloned_by_xla(equation) and reads <= 1.5 * makes
+
+
+def groups(
+    program: Program,
+    written: Collection[int],
+    is_cloned: Callable[[JaxprEqn], bool] = cloned_by_xla,
+) -> tuple[Group, ...]:
     """Return the groups of a program, sorted by root.
 
     Besides the equations in `written`, these are roots:
 
     - equations that compute outputs of the program;
     - broadcasts that fill a buffer, into which another equation writes;
-    - equations that several kernels read and that XLA does not clone, unless they depend on
-      literals alone.
+    - equations that several kernels read and that are not cloned, unless they depend on literals
+      alone.
 
     Args:
       program: program to group.
       written: positions of equations whose results should be written to memory.
+      is_cloned: whether an equation is in each kernel that reads its result.
     """
     equations = program.equations
     producer = {v: i for i, equation in enumerate(equations) for v in equation.outvars}
@@ -84,11 +105,7 @@ def groups(program: Program, written: Collection[int]) -> tuple[Group, ...]:
     of: list[set[int]] = [set() for _ in equations]  # roots of each equation's groups
     for index in reversed(range(len(equations))):
         wanted = {root for reader in readers[index] for root in of[reader]}
-        dear = (
-            len(wanted) > 1
-            and index not in fixed
-            and equations[index].primitive.name not in DUPLICATED_BY_XLA
-        )
+        dear = len(wanted) > 1 and index not in fixed and not is_cloned(equations[index])
         of[index] = {index} if index in roots or dear else wanted
         for root in of[index]:
             members.setdefault(root, []).append(index)

@@ -8,23 +8,26 @@ from typing import Any
 from gopt.cost.recompute.problem import Problem
 
 
-def links(problem: Problem) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+def links(problem: Problem, waits: Any = ()) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     """Return the ops that each op reads, and the ops that read it, in the order of the program."""
     ops = range(int(problem.num_ops))
     reads: dict[int, set[int]] = {op: set() for op in ops}
     for k in range(int(problem.num_uses)):
-        reads[int(problem.consumer[k])].add(int(problem.producer[problem.tensor[k]]))
+        pair = int(problem.producer[problem.tensor[k]]), int(problem.consumer[k])
+        if pair not in waits:
+            reads[pair[1]].add(pair[0])
     readers = {op: [other for other in ops if op in reads[other]] for op in ops}
     return {op: sorted(found) for op, found in reads.items()}, readers
 
 
-def sequence(problem: Problem, choices: Any) -> list[int]:
+def sequence(problem: Problem, choices: Any, waits: Any = ()) -> list[int]:
     """Return the ops in the order in which they run."""
-    _, readers = links(problem)
+    _, later = links(problem)
+    _, readers = links(problem, waits)
     ops = range(int(problem.num_ops))
     wanted = {op: op if choices.priority is None else float(choices.priority[op]) for op in ops}
     for op in reversed(ops):
-        wanted[op] = min([wanted[op], *(wanted[other] for other in readers[op])])
+        wanted[op] = min([wanted[op], *(wanted[other] for other in later[op])])
     order = sorted(ops, key=lambda op: (not problem.is_input[op], wanted[op], op))
     place = {op: k for k, op in enumerate(order)}
     again: dict[int, list[int]] = {}  # slots of later runs

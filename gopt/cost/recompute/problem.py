@@ -3,6 +3,7 @@
 The host rounds times and sizes once, as `gopt.cost.schedule.problem` does.
 """
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ class Problem(NamedTuple):
     """Ops that may run more than once, on one device. `N` ops, `T` tensors, `E` uses.
 
     The last row of ops, tensors and uses is padding. A link is a pair of ops, of which the second
-    reads a tensor of the first. There are at most `E` links.
+    runs after the first: it reads a tensor of the first, or only waits for it. There are at most
+    `E` links.
 
     Attributes:
       ticks: int32 `[N]`; time of a run, ticks; 0 for inputs.
@@ -31,8 +33,9 @@ class Problem(NamedTuple):
       consumer: int32 `[E]`; op that reads it.
       maker: int32 `[E]`; first op of a link; links are sorted by falling second op.
       reader: int32 `[E]`; second op of a link.
+      is_read: bool `[E]`; whether the second op of a link reads a tensor of the first.
       first_reader: int32 `[N + 1]`; readers of op i start at `first_reader[i]`.
-      readers: int32 `[E]`; second ops of links, sorted by (first op, second op).
+      readers: int32 `[E]`; ops that read a tensor of an op, sorted by (that op, reader).
       num_ops: int32 `[]`; ops without padding.
       num_uses: int32 `[]`; uses without padding.
       num_links: int32 `[]`; links without padding.
@@ -53,6 +56,7 @@ class Problem(NamedTuple):
     consumer: Any
     maker: Any
     reader: Any
+    is_read: Any
     first_reader: Any
     readers: Any
     num_ops: Any
@@ -75,6 +79,7 @@ def prepare(
     max_runs: int,
     seconds: Any = None,
     may_repeat: Any = None,
+    waits: Collection[tuple[int, int]] = (),
 ) -> Problem:
     """Return the int32 problem of one graph on a machine of one device.
 
@@ -88,6 +93,8 @@ def prepare(
         `gopt.cost.hardware.op_seconds`.
       may_repeat: whether each op may run more than once, bool `[N]`; by default all may. `N` counts
         real ops, or all rows of the graph.
+      waits: pairs of ops of which the second only waits for the first, although the graph has a use
+        of a tensor without bytes. A wait is for first runs alone.
 
     Raises:
       ValueError: `max_runs` is less than one, the machine has several devices, `may_repeat` has
@@ -108,10 +115,12 @@ def prepare(
     repeats &= ~once.is_input
     repeats[once.producer[once.pinned]] = False
     links = np.unique(np.stack([once.producer[once.tensor[:e]], once.consumer[:e]], 1), axis=0)
-    backwards = links[np.lexsort((links[:, 0], -links[:, 1]))]
+    is_read = np.array([tuple(pair) not in waits for pair in links.tolist()], bool)
+    reads = links[is_read]
+    backwards = np.lexsort((links[:, 0], -links[:, 1]))
 
     def padded(values: np.ndarray) -> np.ndarray:
-        return np.append(values, np.full(uses - len(values), rows - 1)).astype(np.int32)
+        return np.append(values, np.full(uses - len(values), rows - 1)).astype(values.dtype)
 
     return Problem(
         ticks=once.op_ticks[:, 0],
@@ -123,10 +132,11 @@ def prepare(
         producer=once.producer,
         tensor=once.tensor,
         consumer=once.consumer,
-        maker=padded(backwards[:, 0]),
-        reader=padded(backwards[:, 1]),
-        first_reader=np.searchsorted(links[:, 0], np.arange(rows + 1)).astype(np.int32),
-        readers=padded(links[:, 1]),
+        maker=padded(links[backwards, 0]),
+        reader=padded(links[backwards, 1]),
+        is_read=padded(is_read[backwards]),
+        first_reader=np.searchsorted(reads[:, 0], np.arange(rows + 1)).astype(np.int32),
+        readers=padded(reads[:, 1]),
         num_ops=once.num_ops,
         num_uses=once.num_uses,
         num_links=np.int32(len(links)),

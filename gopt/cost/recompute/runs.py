@@ -112,12 +112,13 @@ def slots(
     def visit(state: Any) -> Any:
         k, begins = state
         maker, reader = load(problem.maker, k), load(problem.reader, k)
+        is_read = load(problem.is_read, k)
         reads = [load(first, reader), *(load(begin, reader) for begin in begins)]
         moved = []
         for bound, begin in zip(bounds, begins, strict=True):
             after, least = load(bound, maker), load(begin, maker)
             for read in reads:
-                least = jnp.where(read > after, jnp.minimum(least, read), least)
+                least = jnp.where(is_read & (read > after), jnp.minimum(least, read), least)
             moved.append(store(begin, maker, least))
         return k + 1, moved
 
@@ -148,8 +149,8 @@ def positions(problem: Problem, slots: Int32[jax.Array, "R N"]) -> Int32[jax.Arr
         for slot, row in zip(again, rows, strict=True):
             at = load(slot, op)
             cell = jnp.minimum(at, n)  # one spare cell
-            here = load(filled, cell)
-            filled = store(filled, cell, here + 1)
+            filled = store(filled, cell, load(filled, cell) + 1)
+            here = load(filled, cell) - 1
             moved.append(store(row, op, jnp.where(at < NEVER, here, NEVER)))
         return op + 1, filled, moved
 

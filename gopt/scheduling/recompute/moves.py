@@ -1,8 +1,8 @@
 """Random changes of a candidate for recomputation.
 
-An op is drawn by the bytes that it makes. Then one of its splits changes, or those of all ops that
-look alike (blocks of a model repeat), or those of a stretch of the program; or two ops near each
-other exchange their choices; or one op moves in the order.
+An op is drawn by its bytes. Then one of five things happens: its splits change; the splits of all
+ops that look alike change, because blocks of a model repeat; the splits of a stretch of the program
+change; the op exchanges its choices with a near op; or an op moves in the order.
 """
 
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Int32, PRNGKeyArray
 
 from gopt.cost.recompute.problem import Problem
@@ -17,10 +18,10 @@ from gopt.cost.recompute.runs import Choices
 from gopt.search.annealing import reflect
 
 # Our choices. Shares of the changes: of one op, of alike ops, of a stretch, of an exchange.
-SHARES = (0.4, 0.25, 0.1, 0.25)
-MOVED = 0.25  # share of changes that move an op in the order, if candidates have an order
+SHARES = (0.4, 0.35, 0.1, 0.15)
+MOVED = 0.1  # share of changes that move an op in the order, if candidates have an order
 ANYWHERE = 0.1  # share of new splits of one op that are drawn from all its readers
-LIGHT = 0.1  # share of the draws of an op that ignore its bytes
+LIGHT = 0.03  # share of the draws of an op that ignore its bytes
 NEAR = 6  # ops exchange their choices with one of so many before or behind
 ROUNDS = 3  # ops are alike if their neighbours up to this distance are
 
@@ -79,54 +80,51 @@ def neighbour(problem: Problem, tables: Moves, key: PRNGKeyArray, choices: Choic
       key: random key.
       choices: one candidate.
     """
-    to_kind, to_op, to_new, to_far, to_column, to_order = jax.random.split(key, 6)
-    ops, splits = jnp.asarray(tables.ops), choices.splits
-    draw = jax.random.uniform(to_op, (), jnp.float32)
-    index = jnp.minimum(jnp.searchsorted(jnp.asarray(tables.heavy), draw), len(ops) - 1)
+    tables = jax.tree.map(jnp.asarray, tables)
+    ops, splits = tables.ops, choices.splits
+    draws = iter(jax.random.uniform(key, (16,), jnp.float32))  # one draw is faster than many
+
+    def below(count: Any) -> jax.Array:
+        return jnp.minimum((next(draws) * count).astype(jnp.int32), jnp.int32(count) - 1)
+
+    index = jnp.minimum(jnp.searchsorted(tables.heavy, next(draws)), len(ops) - 1)
     op = ops[index]
-    column = jax.random.randint(to_column, (), 0, max(splits.shape[1], 1), jnp.int32)
-    is_column = jnp.arange(splits.shape[1], dtype=jnp.int32)[None] == column
-    to_option, to_any, to_reader = jax.random.split(to_new, 3)
-    option = jax.random.randint(to_option, (), 0, tables.options.shape[1], jnp.int32)
-    new = jnp.asarray(tables.options)[:, option]
+    near = ops[jnp.clip(index + below(2 * NEAR + 1) - NEAR, 0, len(ops) - 1)]
+    column = below(max(splits.shape[1], 1))
+    new = tables.options[:, below(tables.options.shape[1])]
     every = jnp.arange(len(new), dtype=jnp.int32)
 
-    anywhere = jax.random.uniform(to_any, (), jnp.float32) < ANYWHERE
     readers = problem.first_reader[op + 1] - problem.first_reader[op]
-    drawn = jax.random.randint(to_reader, (), 0, readers + 1, jnp.int32)
-    one = jnp.where(anywhere, drawn, new)
-    length = (len(new) / 2) ** jax.random.uniform(to_far, (), jnp.float32)
+    any_split = below(readers + 1)
+    one = jnp.where(next(draws) < ANYWHERE, any_split, new[op])
+    length = (len(new) / 2) ** next(draws)
     is_inside = (every >= op) & (every.astype(jnp.float32) < op + length)
-    step = jax.random.randint(to_far, (), -NEAR, NEAR + 1, jnp.int32)
-    other = ops[jnp.clip(index + step, 0, len(ops) - 1)]
-    like = jnp.asarray(tables.options)[
-        :, _option_of(tables, splits, column, jnp.stack([op, other]))
-    ]
+    of_near = tables.options[op, _option_of(tables, splits, column, near)]
+    of_op = tables.options[near, _option_of(tables, splits, column, op)]
 
-    kind = jax.random.categorical(to_kind, jnp.log(jnp.asarray(SHARES, jnp.float32)))
-    masks = [every == op, jnp.asarray(tables.alike) == tables.alike[op], is_inside]
-    changed = [
-        jnp.where(mask[:, None] & is_column, value[:, None], splits)
-        for mask, value in zip(masks, (one, new, new), strict=True)
-    ]
-    exchanged = jnp.where((every == op)[:, None] & is_column, like[:, 1:], splits)
-    exchanged = jnp.where((every == other)[:, None] & is_column, like[:, :1], exchanged)
-    result = choices._replace(splits=jnp.stack([*changed, exchanged])[kind])
+    # Of the kinds of change, one has ops to change; values are those of each op.
+    kind = jnp.searchsorted(jnp.cumsum(jnp.asarray(SHARES, jnp.float32)), next(draws))
+    is_op, is_near = every == op, every == near
+    masks = [is_op, tables.alike == tables.alike[op], is_inside, is_op | is_near]
+    value = jnp.where(kind == 0, one, new)
+    value = jnp.where(kind == 3, jnp.where(is_op, of_near, of_op), value)
+    mask = lax.select_n(jnp.minimum(kind, len(masks) - 1), *masks)
+    is_column = jnp.arange(splits.shape[1], dtype=jnp.int32)[None] == column
+    changed = jnp.where(mask[:, None] & is_column, value[:, None], splits)
     if choices.priority is None:
-        return result
-    to_move, to_place, to_scale, to_step = jax.random.split(to_order, 4)
-    place = jax.random.randint(to_place, (), 0, problem.num_ops, jnp.int32)
-    scale = jnp.float32(problem.num_ops) ** -jax.random.uniform(to_scale, (), jnp.float32)
-    there = choices.priority[place] + scale * jax.random.normal(to_step, (), jnp.float32)
-    moved = choices._replace(priority=choices.priority.at[place].set(reflect(there)))
-    is_moved = jax.random.uniform(to_move, (), jnp.float32) < MOVED
-    return jax.tree.map(lambda a, b: jnp.where(is_moved, a, b), moved, result)
+        return choices._replace(splits=changed)
+    place = below(problem.num_ops)
+    scale = problem.num_ops.astype(jnp.float32) ** -next(draws)
+    step = scale * jax.scipy.special.ndtri(next(draws))
+    there = reflect(choices.priority[place] + step)
+    is_moved = next(draws) < MOVED
+    priority = choices.priority.at[place].set(jnp.where(is_moved, there, choices.priority[place]))
+    return Choices(priority, jnp.where(is_moved, splits, changed))
 
 
-def _option_of(tables: Moves, splits: jax.Array, column: jax.Array, ops: jax.Array) -> jax.Array:
-    """Return which usual split each op has, int32 `[K]`; 0 if it has another one."""
-    same = jnp.asarray(tables.options)[ops] == splits[ops, column][:, None]
-    return jnp.argmax(same, axis=1)
+def _option_of(tables: Moves, splits: jax.Array, column: jax.Array, op: jax.Array) -> jax.Array:
+    """Return which usual split an op has, int32 `[]`; 0 if it has another one."""
+    return jnp.argmax(tables.options[op] == splits[op, column])
 
 
 def _options(problem: Problem, ops: np.ndarray) -> Int32[np.ndarray, "N 4"]:

@@ -12,7 +12,7 @@ from gopt.xla.passes.sums import squeeze_sums
 from gopt.xla.passes.transposes import fold_transposes
 
 # Primitives that draw random numbers, or call functions that XLA cannot inspect.
-_NEVER = frozenset(("rng_uniform", "ffi_call", "pure_callback"))
+NEVER_MERGED = frozenset(("rng_uniform", "ffi_call", "pure_callback"))
 # Fields of an equation's context that affect its computation.
 _CONTEXT = ("compute_type", "threefry_partitionable", "xla_metadata", "cur_abstract_mesh")
 
@@ -48,7 +48,7 @@ def merge_duplicates(program: Program) -> Program:
 
 
 def _key(equation: JaxprEqn) -> Hashable:
-    if any(inner.primitive.name in _NEVER for inner in all_equations([equation])):
+    if any(inner.primitive.name in NEVER_MERGED for inner in all_equations([equation])):
         return id(equation)
     read = tuple(_literal(a) if isinstance(a, Literal) else a for a in equation.invars)
     made = tuple(v.aval for v in equation.outvars)

@@ -65,8 +65,7 @@ def test_nasty_programs(name):
             assert_as_the_reference(rng, problem, random_choices(rng, problem, max_runs, kind))
 
 
-@slow
-@pytest.mark.parametrize("name", HUBS)
+@pytest.mark.parametrize("name", slow(*HUBS))
 def test_hubs(name):
     rng = np.random.default_rng(0)
     problem = random_problem(rng, HUBS[name](), LARGE, 2)
@@ -133,6 +132,22 @@ def test_no_split_holds_and_a_split_behind_all_readers_repeats_for_later_runs():
     assert runs_of(problem, Choices(None, splits)) == [0, 1, 2, 3, 4, 5]
     splits[:3, 0] = 9  # behind all readers: nothing runs again
     assert runs_of(problem, Choices(None, splits)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_only_waits_reads_no_later_run():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        graph = strategies.random_graph(rng, 20, 0.2)
+        pairs = [
+            (int(graph.producer[t]), int(op))
+            for t, op in zip(graph.tensor, graph.consumer, strict=True)
+        ]
+        waits = {pair for pair in pairs if rng.random() < 0.3}
+        problem = prepare(
+            padding.pad(graph, SMALL), ONE, max_runs=3, seconds=np.ones(20), waits=waits
+        )
+        choices = random_choices(rng, problem, 3)
+        assert runs_of(problem, choices) == reference.sequence(problem, choices, waits)
 
 
 def test_ticks_of_all_runs_stay_below_the_bound():

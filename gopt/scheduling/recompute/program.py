@@ -1,0 +1,90 @@
+"""Kernels of a program as a problem of recomputation, and candidates as programs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gopt.cost.fusion import rates
+from gopt.cost.hardware import unit_rate_devices
+from gopt.cost.recompute.problem import Problem, prepare
+from gopt.graph.padding import pad
+from gopt.graph.tracing import TracedGraph, from_program
+from gopt.scheduling.candidate import CompiledKernels
+from gopt.xla.buffers import repeatable_graph
+from gopt.xla.recomputed import kernel_runs, may_repeat, repeated
+
+
+class Repeatable(NamedTuple):
+    """Kernels that may run more than once.
+
+    Attributes:
+      kernels: the kernels, as XLA makes them of the program.
+      traced: graph of the kernels.
+      problem: the graph, quantised, with times in s under `kernel_seconds`.
+      seconds: time of all kernels, each run once, s.
+      given: bytes of arguments and captured arrays in the problem.
+    """
+
+    kernels: CompiledKernels
+    traced: TracedGraph
+    problem: Problem
+    seconds: float
+    given: int
+
+
+def repeatable(kernels: CompiledKernels, max_runs: int) -> Repeatable:
+    """Return kernels as a problem of recomputation."""
+    traced, waits = repeatable_graph(kernels.program, kernels.workspace)
+    equations = kernels.program.equations
+    seconds = kernel_seconds(kernels, traced)
+    problem = prepare(
+        pad(traced.graph),
+        unit_rate_devices(1),
+        max_runs=max_runs,
+        seconds=seconds,
+        may_repeat=[k >= 0 and may_repeat(equations[k]) for k in traced.equations],
+        waits=waits,
+    )
+    given = problem.size[problem.is_input[problem.producer]].sum(dtype=np.int64)
+    return Repeatable(kernels, traced, problem, float(seconds.sum()), int(given * problem.unit))
+
+
+def kernel_seconds(kernels: CompiledKernels, traced: TracedGraph) -> np.ndarray:
+    """Return the time of each op of a graph of kernels on one CPU core, s, `[N]`; 0 for arguments.
+
+    Work of the equations, bytes of the kernel's operands and results, and one launch, at the rates
+    of `gopt.cost.fusion.rates`.
+    """
+    source = from_program(kernels.source)
+    work = rates.CPU.compute(source.graph)
+    of_equation = {k: work[op] for op, k in enumerate(source.equations)}
+    seconds = np.zeros(len(traced.equations))
+    for op, k in enumerate(traced.equations):
+        if k >= 0:
+            seconds[op] = (
+                sum(of_equation.get(equation, 0.0) for equation in kernels.groups[k])
+                + float(traced.graph.bytes[op]) * rates.CPU.seconds_per_byte
+                + rates.CPU.seconds_per_kernel
+            )
+    return seconds
+
+
+def expanded(found: Repeatable, ops: Sequence[int]) -> CompiledKernels:
+    """Return kernels with one equation for each run.
+
+    Args:
+      found: kernels that may run more than once.
+      ops: ops of the graph in the order in which they run.
+    """
+    kernels = found.kernels
+    runs = kernel_runs(found.traced, ops)
+    program = repeated(kernels.program, runs)
+    before = kernels.program.equations
+    workspace = {
+        equation.outvars[0]: kernels.workspace[before[k].outvars[0]]
+        for equation, k in zip(program.equations, runs, strict=True)
+    }
+    groups = tuple(kernels.groups[k] for k in runs)
+    return replace(kernels, program=program, groups=groups, workspace=workspace)

@@ -1,0 +1,114 @@
+"""Programs in which kernels run more than once, so that their results need not be held.
+
+A run is an equation of its own, with new results. `gopt.xla.ordered` puts the operands of each
+kernel behind a barrier with the kernel before it, so XLA can merge no run with an earlier one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jax.extend.core import JaxprEqn, Var
+
+from gopt.graph.tracing import TracedGraph
+from gopt.program.equations import Atom, all_equations, aval_of, variables
+from gopt.program.program import Program
+from gopt.xla.passes.duplicates import NEVER_MERGED
+
+# Their results are indices made from floats. A run may round floats in another way, and then two
+# runs could disagree about an order.
+_INDICES = frozenset(("argmax", "argmin", "sort", "top_k", "approx_top_k"))
+
+
+def may_repeat(kernel: JaxprEqn) -> bool:
+    """Return whether a kernel may run more than once with the same results, up to rounding.
+
+    Excluded are random numbers with a state, functions that XLA cannot inspect, and indices that
+    are made from floats.
+    """
+    for equation in all_equations([kernel]):
+        if equation.primitive.name in NEVER_MERGED:
+            return False
+        if equation.primitive.name in _INDICES and any(
+            aval_of(atom).dtype.kind not in "biu" for atom in equation.invars
+        ):
+            return False
+    return True
+
+
+def kernel_runs(traced: TracedGraph, ops: Sequence[int]) -> tuple[int, ...]:
+    """Return the equations in the order in which they run, some more than once.
+
+    Views have no op. A view comes just before its first reader, and again before a later reader if
+    what it shows has run again.
+
+    Args:
+      traced: graph of a program of kernels.
+      ops: ops of the graph in the order in which they run, some more than once.
+    """
+    equations = traced.program.equations
+    placed = set(traced.equations)
+    view_of = {v: k for k, e in enumerate(equations) if k not in placed for v in e.outvars}
+    runs: list[int] = []
+    last: dict[int, int] = {}  # number of the last run of an equation
+    shown: dict[int, tuple[int, ...]] = {}  # runs that the last run of a view shows
+    maker = {v: k for k, e in enumerate(equations) for v in e.outvars}
+
+    def run(k: int) -> None:
+        for v in variables(equations[k].invars):
+            show(v)
+        last[k] = len(runs)
+        runs.append(k)
+
+    def show(v: Var) -> None:
+        k = view_of.get(v)
+        if k is None:
+            return
+        for operand in variables(equations[k].invars):
+            show(operand)
+        sources = [maker[o] for o in variables(equations[k].invars) if o in maker]
+        now = tuple(last[source] for source in sources)
+        if shown.get(k) != now:
+            shown[k] = now
+            run(k)
+
+    for op in ops:
+        if traced.equations[op] >= 0:
+            run(traced.equations[op])
+    for output in traced.program.outputs:
+        if isinstance(output, Var) and view_of.get(output, 0) not in last:
+            show(output)
+    return tuple(runs)
+
+
+def repeated(program: Program, runs: Sequence[int]) -> Program:
+    """Return a program with one equation for each run; readers read the latest run before them.
+
+    Args:
+      program: program of kernels.
+      runs: index in the program of each run, some more than once. Outputs are of first runs.
+
+    Raises:
+      ValueError: an equation runs before what it reads, or an output is not computed.
+    """
+    latest: dict[Var, Var] = {v: v for v in (*program.inputs, *program.constants)}
+
+    def read(atom: Atom, run: int) -> Atom:
+        if isinstance(atom, Var) and atom not in latest:
+            raise ValueError(
+                f"runs[{run}] reads a {atom.aval.str_short()} that no run before makes"
+            )
+        return latest[atom] if isinstance(atom, Var) else atom
+
+    equations = []
+    for number, k in enumerate(runs):
+        equation = program.equations[k]
+        operands = [read(atom, number) for atom in equation.invars]
+        results = [
+            Var(aval_of(v)) if type(v) is Var and v in latest else v for v in equation.outvars
+        ]
+        equations.append(equation.replace(invars=operands, outvars=results))
+        latest.update(zip(equation.outvars, results, strict=True))
+    for index, output in enumerate(program.outputs):
+        if isinstance(output, Var) and output not in latest:
+            raise ValueError(f"output {index} is made by no run")
+    return replace(program, equations=tuple(equations))

@@ -1,0 +1,163 @@
+"""`gopt.schedule(memory=...)`: programs within a budget of bytes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gopt
+from gopt.measure.timing import Memory, memory
+from gopt.plots.units import parse_bytes
+from gopt.scheduling.budget import budget_bytes
+from tests.tiers import slow
+
+pytestmark = pytest.mark.optimized
+WIDTH = 64
+
+
+def step(weights, x):
+    """A training step of six layers whose activations are large beside the weights."""
+
+    def loss(weights):
+        h = x
+        for w in weights:
+            h = h + jnp.tanh(h @ w) * jnp.exp(-(h**2))
+        return jnp.mean(h**2)
+
+    return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights), strict=True)]
+
+
+def arguments():
+    keys = jax.random.split(jax.random.key(0), 7)
+    weights = [jax.random.normal(k, (WIDTH, WIDTH)) / 8 for k in keys[:6]]
+    return weights, jax.random.normal(keys[6], (4096, WIDTH))
+
+
+def schedule(budget, **options):
+    options = {"evaluations": 3000, "progress": False, "donate_argnums": 0} | options
+    return gopt.schedule(step, *arguments(), memory=budget, **options)
+
+
+@pytest.fixture(scope="module")
+def half():
+    return schedule(0.5)
+
+
+def test_a_budget_is_kept_by_the_account_of_xla(half):
+    own = half.before.memory
+    assert half.report.fits(half.after)
+    assert half.after.memory.total <= half.report.budget < own.total
+    assert memory(half.apply().lower(*arguments()).compile()) == half.after.memory
+    least = min(
+        half.before.memory.without_arguments, half["XLA, memory scheduler"].memory.without_arguments
+    )
+    assert half.report.budget == own.arguments + least // 2
+
+
+def test_values_are_equal(half):
+    expected = jax.jit(step)(*arguments())
+    for a, b in zip(half.apply()(*arguments()), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_plan_is_saved_and_applied_again(half, tmp_path):
+    half.save(tmp_path / "plan.json")
+    fn = gopt.load(tmp_path / "plan.json").apply(step, *arguments(), donate_argnums=0)
+    assert memory(fn.lower(*arguments()).compile()) == half.after.memory
+    runs = half.plan.runs
+    assert len(set(runs)) < len(runs)  # something runs again
+
+
+def test_the_table_and_the_plot(half):
+    text = str(half)
+    assert "budget" in text.splitlines()[0]
+    assert f"chosen: {half.after.name} (it fits" in text
+    assert half.plot().axes
+    assert half.after.predicted > half.before.predicted
+
+
+def test_without_options_it_is_a_row(half):
+    nested = half["recomputed, nested"]
+    compiled = jax.jit(half.apply(nested=True), donate_argnums=0).lower(*arguments()).compile()
+    assert memory(compiled) == nested.memory
+
+
+def test_the_program_of_xla_is_kept_if_it_fits():
+    result = schedule("1 GiB")
+    assert result.after.name == "XLA"
+    assert "fits" in result.reason
+
+
+def test_what_nothing_fits_says_how_near_it_comes():
+    result = schedule("8.2 MiB", evaluations=300)
+    assert not result.report.fits(result.after)
+    assert "nothing that was found fits" in result.reason
+    assert "above the budget" in str(result)
+
+
+def test_less_than_a_kernel_needs_is_refused_with_that_number():
+    with pytest.raises(
+        ValueError, match=r"memory is 1\.91 MiB: a kernel needs .* MiB with its operands"
+    ):
+        schedule("2 MB")
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ("30", "is no number of bytes"),
+        ("30 GiBs", "is no number of bytes"),
+        ("0 GiB", "is no number of bytes"),
+        ("-1 GiB", "is no number of bytes"),
+        (0, "memory is 0: expected a positive whole number"),
+        (-5, "memory is -5: expected a positive whole number"),
+        (1.5, r"memory is 1\.5: expected"),
+        (float("nan"), "memory is nan: expected"),
+        (True, "memory is True: expected"),
+        ([1], r"memory is \[1\]: expected"),
+    ],
+)
+def test_bad_budgets(budget, message):
+    with pytest.raises(ValueError, match=message):
+        schedule(budget)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "peak_memory"}, "objective is given: expected none beside memory="),
+        ({"hardware": "2xh100"}, "hardware is given"),
+        ({"search": "heft"}, "search is 'heft': expected 'best'"),
+        ({"evaluations": 0}, "evaluations is 0"),
+    ],
+)
+def test_arguments_that_do_not_go_together(options, message):
+    with pytest.raises(ValueError, match=message):
+        schedule(0.5, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("30 GiB", 30 * 2**30),
+        ("1.5MB", 1_500_000),
+        ("7b", 7),
+        (" .5 kib ", 512),
+        ("2 TB", 2 * 10**12),
+    ],
+)
+def test_texts_of_bytes(text, expected):
+    assert parse_bytes(text) == expected
+
+
+def test_a_share_is_of_the_better_program_without_arguments():
+    own = [Memory(100, 50, 1000, 50), Memory(100, 50, 400, 50)]
+    assert budget_bytes(0.5, own) == 100 + 200
+    assert budget_bytes(np.float32(0.5), own) == 300
+    assert budget_bytes(np.int64(7), own) == 7
+
+
+@pytest.mark.parametrize("share", slow(0.9, 0.7, 0.5, 0.35))
+def test_budgets(share):
+    result = schedule(share)
+    assert result.report.fits(result.after)

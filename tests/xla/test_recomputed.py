@@ -1,0 +1,133 @@
+"""Programs whose kernels run more than once: their values, and that XLA runs what was asked."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gopt.cost.recompute.cost import runs_of
+from gopt.cost.recompute.runs import Choices
+from gopt.program.program import trace_program
+from gopt.scheduling.candidate import kernels_of
+from gopt.scheduling.recompute.program import expanded, repeatable
+from gopt.xla import hlo_text
+from gopt.xla.grouping import cloned_for_memory
+from gopt.xla.labels import label_of
+from gopt.xla.ordered import check_order, jit_ordered
+from gopt.xla.recomputed import kernel_runs, may_repeat, repeated
+from tests.tiers import slow
+
+KEY = jax.random.key(0)
+
+
+def step(weights, x, key):
+    """A training step of a small network, with dropout, attention and a view that is read late."""
+
+    def loss(weights):
+        h, mask = x, jax.random.bernoulli(key, 0.9, (16, 8, 8))
+        for w in weights[:-1]:
+            a = jax.nn.softmax(jnp.einsum("bik,bjk->bij", h, h)) * mask
+            h = h + jnp.tanh(jnp.einsum("bij,bjk->bik", a, h) @ w)
+        return jnp.mean((h.reshape(16, -1) @ weights[-1]) ** 2)
+
+    grads = jax.grad(loss)(weights)
+    return [w - 0.1 * g for w, g in zip(weights, grads, strict=True)]
+
+
+def arguments():
+    keys = jax.random.split(KEY, 5)
+    weights = [jax.random.normal(k, (12, 12)) for k in keys[:3]]
+    weights.append(jax.random.normal(keys[3], (96, 4)))
+    return weights, jax.random.normal(keys[4], (16, 8, 12)), KEY
+
+
+@pytest.fixture(scope="module")
+def found():
+    program = trace_program(step, *arguments(), donate_argnums=0)
+    return repeatable(kernels_of(program, merged=True, is_cloned=cloned_for_memory), 2)
+
+
+def random_runs(rng, found):
+    n = found.problem.num_rows
+    splits = rng.integers(0, 4, (n, 1)) * (rng.random((n, 1)) < rng.random())
+    priority = np.arange(n) / n + rng.random() * 0.1 * rng.random(n)
+    choices = Choices((priority / priority.max()).astype(np.float32), splits.astype(np.int32))
+    return runs_of(found.problem, choices)
+
+
+@pytest.mark.parametrize("seed", [*range(4), *slow(*range(4, 200))])
+def test_xla_runs_random_plans_as_they_are_asked(found, seed):
+    ops = random_runs(np.random.default_rng(seed), found)
+    kernels = expanded(found, ops)
+    args = arguments()
+    compiled = jit_ordered(kernels.program).lower(*args).compile()
+    check_order(kernels.program, compiled)
+    module = hlo_text.parse(compiled.as_text())
+    parts = module.computations.values()  # a run may be fused into its only reader
+    ran = {label_of(instruction) for part in parts for instruction in part.instructions.values()}
+    ops_of = {found.kernels.groups[k] for k in found.traced.equations if k >= 0}
+    first = {equation.outvars[0] for equation in found.kernels.program.equations}
+    again = {
+        k
+        for k, equation in enumerate(kernels.program.equations)
+        if equation.outvars[0] not in first and kernels.groups[k] in ops_of
+    }
+    assert again <= ran
+    expected = jax.jit(step)(*args)
+    for a, b in zip(jit_ordered(kernels.program)(*args), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_has_results_of_its_own_and_readers_read_the_latest():
+    def fn(x):
+        y = jnp.sin(x)
+        return jnp.cos(y) + y
+
+    program = trace_program(fn, 1.0)
+    sin, cos, add = range(3)
+    again = repeated(program, [sin, cos, sin, add])
+    first, second = again.equations[0].outvars[0], again.equations[2].outvars[0]
+    assert again.equations[1].invars == [first]
+    assert again.equations[3].invars[1] is second is not first
+    assert again.outputs == program.outputs
+    np.testing.assert_allclose(
+        again.as_function()(0.5), np.sin(0.5) + np.cos(np.sin(0.5)), rtol=1e-6
+    )
+
+
+def test_runs_that_miss_an_operand_or_an_output_are_refused():
+    program = trace_program(lambda x: jnp.cos(jnp.sin(x)), 1.0)
+    with pytest.raises(ValueError, match=r"runs\[0\] reads a float32\[\] that no run before makes"):
+        repeated(program, [1, 0])
+    with pytest.raises(ValueError, match="output 0 is made by no run"):
+        repeated(program, [0])
+
+
+def test_a_view_is_shown_again_after_what_it_shows_has_run_again():
+    program = trace_program(
+        lambda x: jnp.sin(x).reshape(6) @ jnp.cos(jnp.sin(x).reshape(6)), jnp.ones((2, 3))
+    )
+    names = [equation.primitive.name for equation in program.equations]
+    assert "reshape" in names
+    found = repeatable(kernels_of(program, merged=True, is_cloned=cloned_for_memory), 2)
+    ops = [op for op, k in enumerate(found.traced.equations) if k >= 0]
+    runs = kernel_runs(found.traced, [ops[0], *ops])
+    kernels = [found.kernels.program.equations[k].primitive.name for k in runs]
+    assert kernels.count("reshape") == 2 * names.count("reshape") or "reshape" not in kernels
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        (lambda x: jnp.tanh(x) @ x, True),
+        (lambda x: jnp.argmax(x), False),
+        (lambda x: jnp.argmax(x > 0), True),
+        (lambda x: jnp.sort(x), False),
+        (lambda x: jax.lax.top_k(x, 2)[1], False),
+        (lambda x: jax.random.uniform(KEY, x.shape) + x, True),
+        (lambda x: jax.lax.scan(lambda c, r: (c, jnp.sort(r)), 0, x)[1], False),
+    ],
+)
+def test_indices_made_from_floats_never_run_again(fn, expected):
+    program = trace_program(fn, jnp.ones((4, 4)))
+    assert all(map(may_repeat, program.equations)) == expected
