@@ -9,6 +9,7 @@ Written for one candidate, as loops over scalars; `jax.vmap` runs candidates one
 in `gopt.cost.schedule.execution`.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -83,6 +84,56 @@ def runs_of(problem: Problem, choices: Choices) -> list[int]:
     place = np.asarray(_jitted_sequence(problem, choices))[:, : int(problem.num_ops)]
     run, op = np.nonzero(place < NEVER)
     return op[np.argsort(place[run, op])].tolist()
+
+
+def cost_of_runs(problem: Problem, runs: Sequence[int]) -> tuple[int, int]:
+    """Return ticks and peak memory of any sequence of runs, on the host.
+
+    Args:
+      problem: one problem.
+      runs: ops in the order in which they run, some more than once.
+
+    Raises:
+      ValueError: an op is missing or unknown, an op that may not repeat runs twice, or an op runs
+        before an op that it reads. The message names the run.
+    """
+    n, uses = int(problem.num_ops), int(problem.num_uses)
+    reads: list[list[int]] = [[] for _ in range(n)]
+    for tensor, op in zip(
+        problem.tensor[:uses].tolist(), problem.consumer[:uses].tolist(), strict=True
+    ):
+        reads[op].append(tensor)
+    makes: list[list[int]] = [[] for _ in range(n)]
+    for tensor, op in enumerate(problem.producer.tolist()):
+        if op < n:
+            makes[op].append(tensor)
+    held: dict[int, int] = {}  # by tensor, where its latest run is in `lives`
+    lives: list[tuple[int, int, int]] = []  # first step, last step, tensor
+    ran: set[int] = set()
+    for step, op in enumerate(map(int, runs)):
+        if not 0 <= op < n:
+            raise ValueError(f"runs[{step}] is {op}: expected an op in 0..{n - 1}")
+        if op in ran and not problem.may_repeat[op]:
+            raise ValueError(f"runs[{step}] is op {op} again, which may not repeat")
+        ran.add(op)
+        for tensor in reads[op]:
+            if tensor not in held:
+                maker = problem.producer[tensor]
+                raise ValueError(f"runs[{step}] is op {op}: it reads op {maker}, which has not run")
+            first, _, _ = lives[held[tensor]]
+            lives[held[tensor]] = first, step, tensor
+        for tensor in makes[op]:
+            held[tensor] = len(lives)
+            lives.append((0 if problem.is_input[op] else step, step, tensor))
+    if len(ran) < n:
+        raise ValueError(f"op {min(set(range(n)) - ran)} is not among the runs")
+    change = np.zeros(len(runs) + 1, np.int64)
+    for first, last, tensor in lives:
+        change[first] += problem.size[tensor]
+        change[len(runs) if problem.pinned[tensor] else last + 1] -= problem.size[tensor]
+    order = np.asarray(runs)
+    use = np.cumsum(change)[:-1] + problem.workspace[order]
+    return int(problem.ticks[order].sum(dtype=np.int64)), int(use.max(initial=0))
 
 
 @jax.custom_batching.sequential_vmap

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gopt.cost.hardware import unit_rate_devices
-from gopt.cost.recompute.cost import Cost, evaluate, runs_of
+from gopt.cost.recompute.cost import Cost, cost_of_runs, evaluate, runs_of
 from gopt.cost.recompute.problem import prepare
 from gopt.cost.recompute.runs import Choices
 from gopt.graph import padding
@@ -44,6 +44,7 @@ def assert_as_the_reference(rng, problem, choices):
     assert runs_of(problem, choices) == runs
     cost = jax.device_get(fast(problem, choices, budget))
     assert tuple(map(int, cost)) == reference.cost(problem, runs, budget)
+    assert cost_of_runs(problem, runs) == (int(cost.ticks), int(cost.peak))
 
 
 @pytest.mark.parametrize("max_runs", [1, 2, 3, 4])
@@ -178,3 +179,19 @@ def test_wrong_shapes_of_a_candidate():
         evaluate(problem, Choices(None, np.zeros(n, np.int32)), 0)
     with pytest.raises(ValueError, match="priority has shape"):
         evaluate(problem, Choices(np.zeros(1), np.zeros((n, 1), np.int32)), 0)
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ([0, 1, 2, 3, 4], "op 5 is not among the runs"),
+        ([0, 2, 1, 3, 4, 5], r"runs\[1\] is op 2: it reads op 1, which has not run"),
+        ([0, 1, 2, 3, 4, 9], r"runs\[5\] is 9: expected an op in 0..5"),
+        ([0, 1, 2, 3, 4, 5, 5], r"runs\[6\] is op 5 again, which may not repeat"),
+    ],
+)
+def test_sequences_that_are_no_programs(runs, message):
+    may_repeat = [True] * 5 + [False]
+    problem = prepare(chain(), ONE, max_runs=2, may_repeat=may_repeat)
+    with pytest.raises(ValueError, match=message):
+        cost_of_runs(problem, runs)
