@@ -10,13 +10,9 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from gopt.cost.hardware import unit_rate_devices
-from gopt.cost.recompute.cost import evaluate, runs_of
-from gopt.cost.recompute.problem import Problem
-from gopt.cost.recompute.runs import Choices
 from gopt.cost.schedule.problem import prepare
 from gopt.graph.padding import pad
 from gopt.heuristics.schedule.bounds import peak_bound
@@ -26,12 +22,10 @@ from gopt.plots.units import format_bytes, parse_bytes
 from gopt.program.program import Program
 from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of
-from gopt.scheduling.on_this_device import confirmed, own_programs, schedule_of
+from gopt.scheduling.on_this_device import confirmed, own_programs
 from gopt.scheduling.plan import SchedulePlan, make_plan
-from gopt.scheduling.recompute.program import Repeatable, expanded, repeatable
-from gopt.scheduling.recompute.search import OVER, search
-from gopt.search.loop import Slices
-from gopt.search.parallel import on_host
+from gopt.scheduling.recompute.plans import Plan, search_plan
+from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.xla.buffers import kernel_graph, overwritten
 from gopt.xla.grouping import cloned_for_memory
 from gopt.xla.ordered import jit_ordered
@@ -41,9 +35,7 @@ if TYPE_CHECKING:
 
 Budget = int | float | str
 
-MAX_RUNS = 2  # of a kernel: more helped little (MOCCASIN, ICML 2023)
 COMPILATIONS = 4  # of programs of gopt, at most
-SEARCHES = 3  # for one compilation, at most
 MARGIN = 0.002  # share of the budget that is left free from the start
 
 
@@ -154,7 +146,7 @@ def within_budget(
     kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory)
     work.phase("XLA's own programs compiled")
     candidates = list(own_programs(fn, args, program, donate_argnums, kernels, work))
-    found = repeatable(kernels, MAX_RUNS)
+    found = repeatable(kernels)
     candidates = [c._replace(predicted=found.seconds) for c in candidates]
     own = [c.memory for c in candidates if c.memory is not None]
     report = BudgetReport(budget_bytes(memory, own), max_trips)
@@ -165,10 +157,8 @@ def within_budget(
                 f"memory is {format_bytes(report.budget)}: a kernel needs "
                 f"{format_bytes(least)} with its operands and all arguments"
             )
-        for candidate in _recomputed(
-            args, found, report, own[0].arguments, evaluations, seed, work
-        ):
-            candidates.append(candidate)
+        arguments = own[0].arguments
+        candidates += _recomputed(args, found, report, arguments, evaluations, seed, work)
     needs = [c.memory.total for c in candidates if c.memory is not None]  # all are compiled
     times = [c.predicted if report.fits(c) else np.inf for c in candidates]
     chosen = int(np.argmin(times if any(map(report.fits, candidates)) else needs))
@@ -192,61 +182,27 @@ def _recomputed(
     seed: int,
     work: Progress,
 ) -> Iterator[Candidate[KernelSchedule]]:
-    """Yield programs that run kernels again, compiled, until one fits or the model knows none."""
+    """Yield programs that run kernels again, compiled, until one fits or no plan does."""
     limit = report.budget - arguments  # bytes without arguments
     aim = round(limit * (1 - MARGIN))
     for compilation in range(COMPILATIONS):
-        for attempt in range(SEARCHES):
-            key = jax.random.fold_in(jax.random.key(seed), SEARCHES * compilation + attempt)
-            choices, peak = _search(key, found, aim, evaluations, work)
-            kernels = expanded(found, runs_of(found.problem, choices))
-            schedule = schedule_of(kernels, kernels.program)
-            (packed,) = schedule.peak
-            if packed <= limit or peak > aim or work.is_over:
-                break
-            aim -= packed - limit  # gaps between buffers
-        work.phase("program compiled")
-        function = jit_ordered(kernels.program)
+        key = COMPILATIONS * seed + compilation
+        plan = search_plan(found, limit, aim, evaluations, key, work)
         name = "recomputed" if not compilation else f"recomputed {compilation + 1}"
-        candidate = confirmed(name, schedule, function, function.lower(*args).compile())
-        yield candidate._replace(predicted=_seconds(found, choices))
+        work.phase("program compiled")
+        candidate = compiled_plan(name, plan, args)
+        yield candidate
         needs = candidate.memory.total if candidate.memory else 0
-        if needs <= report.budget or peak > aim or work.is_over:
+        if needs <= report.budget or plan.packed > limit or work.is_over:
             return
         aim -= needs - report.budget
 
 
-@on_host
-def _search(
-    key: jax.Array, found: Repeatable, aim: int, evaluations: int, work: Progress
-) -> tuple[Choices, int]:
-    """Return the best candidate for so many bytes without arguments, and the bytes of its peak."""
-    problem = found.problem
-
-    def text(cost: float) -> str:
-        return "above the budget" if cost >= OVER else f"time {100 * cost - 100:+.1f} %"
-
-    result = search(
-        key,
-        problem,
-        budget=int((aim + found.given) // float(problem.unit)),
-        evaluations=evaluations,
-        max_runs=MAX_RUNS,
-        run=Slices(work, "search for what runs again", text),
-    )
-    choices = jax.device_get(result.best)
-    peak = int(_peak(problem, choices)) * int(problem.unit)
-    return choices, peak - found.given
-
-
-@jax.jit
-def _peak(problem: Problem, choices: Choices) -> jax.Array:
-    return evaluate(problem, choices, 0).peak
-
-
-def _seconds(found: Repeatable, choices: Choices) -> float:
-    runs = runs_of(found.problem, choices)
-    return float(found.problem.ticks[runs].sum(dtype=np.int64)) * float(found.problem.tick)
+def compiled_plan(name: str, plan: Plan, args: tuple[Any, ...]) -> Candidate[KernelSchedule]:
+    """Return a plan as a candidate, compiled."""
+    function = jit_ordered(plan.schedule.kernels.program)
+    candidate = confirmed(name, plan.schedule, function, function.lower(*args).compile())
+    return candidate._replace(predicted=plan.seconds)
 
 
 def _least_bytes(kernels: CompiledKernels) -> int:

@@ -12,7 +12,9 @@ No argument is ever freed: XLA keeps the memory of all arguments to the end, don
 from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
+import numpy as np
 from jax.extend.core import JaxprEqn, Var
 
 from gopt.graph.graph import Op, Output
@@ -47,21 +49,28 @@ def kernel_graph(
     return traced(program, sharing.ops(), equations)
 
 
-def repeatable_graph(
-    program: Program, workspace: Mapping[Var, float]
-) -> tuple[TracedGraph, set[tuple[int, int]]]:
-    """Return the graph of kernels that may run more than once, and pairs of ops that only wait.
+class RepeatableGraph(NamedTuple):
+    """Kernels that may run more than once.
 
-    New values of donated arguments overwrite these, and no kernel overwrites another operand: that
-    could be wrong if the kernel ran again.
+    Attributes:
+      traced: graph of the kernels. New values of donated arguments overwrite these.
+      waits: pairs of ops: the second overwrites an argument that the first reads, and reads nothing
+        that the first makes.
+      in_place: pairs of a tensor and an op that reads it. Its result takes the place of the tensor
+        if no op reads the tensor later.
+    """
+
+    traced: TracedGraph
+    waits: set[tuple[int, int]]
+    in_place: set[tuple[int, int]]
+
+
+def repeatable_graph(program: Program, workspace: Mapping[Var, float]) -> RepeatableGraph:
+    """Return the graph of kernels that may run more than once.
 
     Args:
       program: program of kernels.
       workspace: bytes that each kernel needs only while it runs, by the kernel's first result.
-
-    Returns:
-      The graph, and pairs of ops: the second overwrites an argument that the first reads, and reads
-      nothing that the first makes.
     """
     kept = replace(program, donated=(False,) * len(program.inputs))
     sharing = _Sharing(program, *_ops(kept, workspace))
@@ -73,7 +82,18 @@ def repeatable_graph(
         for maker, k in row.inputs
         if (maker, k) not in sharing.signals
     }
-    return traced(program, rows, sharing.equations), sharing.waits - reads
+    graph = traced(program, rows, sharing.equations)
+    first = np.searchsorted(graph.graph.producer, np.arange(len(rows)))
+    over = _any_overwritten(program)
+    in_place = {
+        (int(first[maker]) + k, op)
+        for op, index in enumerate(sharing.equations)
+        for v in over.get(index, ())
+        if v in sharing.tensor
+        for maker, k in (sharing.tensor[v],)
+        if (maker, k) not in sharing.buffer and (op, 0) not in sharing.buffer
+    }
+    return RepeatableGraph(graph, sharing.waits - reads, in_place)
 
 
 def unshared_graph(program: Program, workspace: Mapping[Var, float]) -> TracedGraph:
@@ -121,21 +141,38 @@ def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
     Returns:
       Operand by index of the equation.
     """
-    readers: dict[Var, list[int]] = {}
-    for index, kernel in enumerate(program.equations):
-        for v in dict.fromkeys(variables(kernel.invars)):
-            readers.setdefault(v, []).append(index)
+    readers = _readers(program)
+    found = {}
+    for index, over in _any_overwritten(program).items():
+        last = [v for v in over if readers[v][-1] == index]
+        free = [v for v in last if len(readers[v]) == 1] or last
+        if free and (not alone or len(readers[free[0]]) == 1):
+            found[index] = free[0]
+    return found
+
+
+def _any_overwritten(program: Program) -> dict[int, list[Var]]:
+    """Return the operands that a kernel may overwrite if it is the last to read them."""
+    readers = _readers(program)
     returned = set(variables(program.outputs))
     dear = {v for kernel in program.equations if not _is_cloned(kernel) for v in kernel.outvars}
     shaped = [kernel for kernel in program.equations if not _is_flattened(kernel)]
     made = {v for kernel in shaped for v in kernel.outvars} - returned
-    found = {}
+    return {
+        index: [
+            v for v in _overwritable(kernel) if v in made and (len(readers[v]) == 1 or v in dear)
+        ]
+        for index, kernel in enumerate(program.equations)
+    }
+
+
+def _readers(program: Program) -> dict[Var, list[int]]:
+    """Return the kernels that read each variable, in order."""
+    readers: dict[Var, list[int]] = {}
     for index, kernel in enumerate(program.equations):
-        last = [v for v in _overwritable(kernel) if v in made and readers[v][-1] == index]
-        free = [v for v in last if len(readers[v]) == 1] or [v for v in last if v in dear]
-        if free and (not alone or len(readers[free[0]]) == 1):
-            found[index] = free[0]
-    return found
+        for v in dict.fromkeys(variables(kernel.invars)):
+            readers.setdefault(v, []).append(index)
+    return readers
 
 
 def _is_cloned(kernel: JaxprEqn) -> bool:

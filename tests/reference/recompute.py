@@ -58,21 +58,31 @@ def cost(problem: Problem, runs: list[int], budget: int) -> tuple[int, int, int]
     used: dict[int, set[int]] = {op: set() for op in reads}  # tensors that an op reads
     for k in range(int(problem.num_uses)):
         used[int(problem.consumer[k])].add(int(problem.tensor[k]))
+    places: dict[int, list[tuple[int, int]]] = {op: [] for op in reads}  # to take at the last read
+    for k in range(int(problem.num_uses)):
+        places[int(problem.consumer[k])].append((int(problem.tensor[k]), int(problem.in_place[k])))
     held = {t for op in reads if problem.is_input[op] for t in tensors[op]}
     peak = excess = ticks = 0
     for step, op in enumerate(runs):
         assert held >= used[op], "a reader comes before what it reads"
         if not problem.is_input[op]:
             held |= set(tensors[op])
+        later = runs[step + 1 :]
+
+        def is_over(t: int, later: list[int] = later) -> bool:
+            maker = int(problem.producer[t])
+            again = later.index(maker) if maker in later else len(later)
+            return not any(t in used[other] for other in later[:again])
+
         now = sum(int(problem.size[t]) for t in held) + int(problem.workspace[op])
+        now -= max((units for t, units in places[op] if is_over(t)), default=0)
         peak, excess = max(peak, now), excess + (max(now - budget, 0) >> int(problem.excess_shift))
         ticks += int(problem.ticks[op])
         for t in [*held]:
             maker = int(problem.producer[t])
-            is_inside = problem.is_input[maker] and maker in runs[step + 1 :]  # not issued yet
-            later = runs[step + 1 :]
-            again = later.index(maker) if maker in later and not is_inside else len(later)
-            is_read = any(t in used[other] for other in later[:again])
-            if not (is_read or problem.pinned[t] or is_inside):
+            is_waiting = (
+                problem.is_input[maker] and maker in later
+            )  # an input is held from the start
+            if not problem.pinned[t] and not is_waiting and is_over(t):
                 held.remove(t)
     return ticks, peak, excess

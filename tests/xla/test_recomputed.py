@@ -44,7 +44,7 @@ def arguments():
 @pytest.fixture(scope="module")
 def found():
     program = trace_program(step, *arguments(), donate_argnums=0)
-    return repeatable(kernels_of(program, merged=True, is_cloned=cloned_for_memory), 2)
+    return repeatable(kernels_of(program, merged=True, is_cloned=cloned_for_memory))
 
 
 def random_runs(rng, found):
@@ -109,7 +109,7 @@ def test_a_view_is_shown_again_after_what_it_shows_has_run_again():
     )
     names = [equation.primitive.name for equation in program.equations]
     assert "reshape" in names
-    found = repeatable(kernels_of(program, merged=True, is_cloned=cloned_for_memory), 2)
+    found = repeatable(kernels_of(program, merged=True, is_cloned=cloned_for_memory))
     ops = [op for op, k in enumerate(found.traced.equations) if k >= 0]
     runs = kernel_runs(found.traced, [ops[0], *ops])
     kernels = [found.kernels.program.equations[k].primitive.name for k in runs]

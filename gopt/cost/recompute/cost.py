@@ -3,7 +3,8 @@
 A candidate stands for a sequence of runs (see `gopt.cost.recompute.runs`). A reader reads the
 latest run before it. A run holds its tensors until their last reader before the next run of the
 same op; tensors without readers are freed after the run. Pinned tensors are held to the end. Inputs
-are held from the start, and freed like other tensors.
+are held from the start, and freed like other tensors. At the last read of a tensor, the result of
+the reader may take its place (`Problem.in_place`).
 
 Written for one candidate, as loops over scalars; `jax.vmap` runs candidates one after another, as
 in `gopt.cost.schedule.execution`.
@@ -99,10 +100,11 @@ def cost_of_runs(problem: Problem, runs: Sequence[int]) -> tuple[int, int]:
     """
     n, uses = int(problem.num_ops), int(problem.num_uses)
     reads: list[list[int]] = [[] for _ in range(n)]
-    for tensor, op in zip(
-        problem.tensor[:uses].tolist(), problem.consumer[:uses].tolist(), strict=True
-    ):
+    in_place: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+    columns = (problem.tensor, problem.consumer, problem.in_place)
+    for tensor, op, units in zip(*(column[:uses].tolist() for column in columns), strict=True):
         reads[op].append(tensor)
+        in_place[op].append((tensor, units))
     makes: list[list[int]] = [[] for _ in range(n)]
     for tensor, op in enumerate(problem.producer.tolist()):
         if op < n:
@@ -132,7 +134,12 @@ def cost_of_runs(problem: Problem, runs: Sequence[int]) -> tuple[int, int]:
         change[first] += problem.size[tensor]
         change[len(runs) if problem.pinned[tensor] else last + 1] -= problem.size[tensor]
     order = np.asarray(runs)
-    use = np.cumsum(change)[:-1] + problem.workspace[order]
+    last_read = {(last, tensor) for _, last, tensor in lives}
+    places = [
+        max((units for tensor, units in in_place[op] if (step, tensor) in last_read), default=0)
+        for step, op in enumerate(order.tolist())
+    ]
+    use = np.cumsum(change)[:-1] + problem.workspace[order] - np.array(places, np.int64)
     return int(problem.ticks[order].sum(dtype=np.int64)), int(use.max(initial=0))
 
 
@@ -143,7 +150,8 @@ def _evaluate(problem: Problem, choices: Choices, budget: jax.Array) -> Cost:
     happens = (place < NEVER) & (jnp.arange(problem.num_rows) < problem.num_ops)[None]
     ticks = jnp.sum(jnp.where(happens, problem.ticks[None], 0), dtype=jnp.int32)
     last = _last_reads(problem, place)
-    return Cost(ticks, *_memory(problem, place, happens, last, budget))
+    saved = _saved(problem, place, last)
+    return Cost(ticks, *_memory(problem, place, happens, last, saved, budget))
 
 
 def _sequence(problem: Problem, choices: Choices) -> jax.Array:
@@ -180,8 +188,25 @@ def _last_reads(problem: Problem, place: jax.Array) -> list[jax.Array]:
 
 
 @uninlined
+def _saved(problem: Problem, place: jax.Array, last: list[jax.Array]) -> jax.Array:
+    """Return the memory of the place that a run's result takes, int32 `[R·N + 2]`, by place."""
+    never = place.size + 1
+    ends = jnp.stack(last)[:, problem.tensor]
+    reads = place[:, problem.consumer]
+    is_last = jnp.any(reads[:, None] == ends[None], axis=1)
+    at = jnp.where(is_last & (reads < NEVER), reads, never)
+    saved = jnp.broadcast_to(problem.in_place[None], at.shape)
+    return jnp.zeros(never + 1, jnp.int32).at[at.ravel()].max(saved.ravel())
+
+
+@uninlined
 def _memory(
-    problem: Problem, place: jax.Array, happens: jax.Array, last: list[jax.Array], budget: jax.Array
+    problem: Problem,
+    place: jax.Array,
+    happens: jax.Array,
+    last: list[jax.Array],
+    saved: jax.Array,
+    budget: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """Return the peak memory and the excess."""
     runs, n = place.shape
@@ -196,7 +221,7 @@ def _memory(
     change = jnp.zeros(rows, jnp.int32).at[born.ravel()].add(size)
     change = change.at[freed.ravel()].add(-size)
     held = jnp.broadcast_to(problem.workspace[None], place.shape).ravel()
-    work = jnp.zeros(rows, jnp.int32).at[jnp.where(happens, place, never).ravel()].add(held)
+    work = (-saved).at[jnp.where(happens, place, never).ravel()].add(held)
     count = jnp.sum(happens, dtype=jnp.int32)
 
     def add(state: Any) -> Any:

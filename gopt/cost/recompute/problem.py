@@ -31,6 +31,8 @@ class Problem(NamedTuple):
       producer: int32 `[T]`; op that makes the tensor.
       tensor: int32 `[E]`; tensor of a use.
       consumer: int32 `[E]`; op that reads it.
+      in_place: int32 `[E]`; memory of the tensor, units, if the result of the op may take its place
+        at the last read; else 0.
       maker: int32 `[E]`; first op of a link; links are sorted by falling second op.
       reader: int32 `[E]`; second op of a link.
       is_read: bool `[E]`; whether the second op of a link reads a tensor of the first.
@@ -54,6 +56,7 @@ class Problem(NamedTuple):
     producer: Any
     tensor: Any
     consumer: Any
+    in_place: Any
     maker: Any
     reader: Any
     is_read: Any
@@ -80,6 +83,7 @@ def prepare(
     seconds: Any = None,
     may_repeat: Any = None,
     waits: Collection[tuple[int, int]] = (),
+    in_place: Collection[tuple[int, int]] = (),
 ) -> Problem:
     """Return the int32 problem of one graph on a machine of one device.
 
@@ -95,6 +99,8 @@ def prepare(
         real ops, or all rows of the graph.
       waits: pairs of ops of which the second only waits for the first, although the graph has a use
         of a tensor without bytes. A wait is for first runs alone.
+      in_place: pairs of a tensor and an op that reads it, whose result may take the tensor's place.
+        One result takes one place, and not more memory than it needs.
 
     Raises:
       ValueError: `max_runs` is less than one, the machine has several devices, `may_repeat` has
@@ -119,6 +125,13 @@ def prepare(
     reads = links[is_read]
     backwards = np.lexsort((links[:, 0], -links[:, 1]))
 
+    made = np.bincount(once.producer, once.size, minlength=rows)
+    uses_of = zip(once.tensor.tolist(), once.consumer.tolist(), strict=True)
+    pairs = set(in_place)
+    saved = np.array([use in pairs for use in uses_of], bool)
+    saved &= ~(once.pinned | once.is_input[once.producer])[once.tensor]
+    place = np.minimum(once.size[once.tensor], made[once.consumer])
+
     def padded(values: np.ndarray) -> np.ndarray:
         return np.append(values, np.full(uses - len(values), rows - 1)).astype(values.dtype)
 
@@ -132,6 +145,7 @@ def prepare(
         producer=once.producer,
         tensor=once.tensor,
         consumer=once.consumer,
+        in_place=np.where(saved, place, 0).astype(np.int32),
         maker=padded(links[backwards, 0]),
         reader=padded(links[backwards, 1]),
         is_read=padded(is_read[backwards]),

@@ -15,6 +15,8 @@ from gopt.scheduling.candidate import CompiledKernels
 from gopt.xla.buffers import repeatable_graph
 from gopt.xla.recomputed import kernel_runs, may_repeat, repeated
 
+MAX_RUNS = 2  # of a kernel: more helped little (MOCCASIN, ICML 2023)
+
 
 class Repeatable(NamedTuple):
     """Kernels that may run more than once.
@@ -34,18 +36,20 @@ class Repeatable(NamedTuple):
     given: int
 
 
-def repeatable(kernels: CompiledKernels, max_runs: int) -> Repeatable:
+def repeatable(kernels: CompiledKernels) -> Repeatable:
     """Return kernels as a problem of recomputation."""
-    traced, waits = repeatable_graph(kernels.program, kernels.workspace)
+    graph = repeatable_graph(kernels.program, kernels.workspace)
+    traced = graph.traced
     equations = kernels.program.equations
     seconds = kernel_seconds(kernels, traced)
     problem = prepare(
         pad(traced.graph),
         unit_rate_devices(1),
-        max_runs=max_runs,
+        max_runs=MAX_RUNS,
         seconds=seconds,
         may_repeat=[k >= 0 and may_repeat(equations[k]) for k in traced.equations],
-        waits=waits,
+        waits=graph.waits,
+        in_place=graph.in_place,
     )
     given = problem.size[problem.is_input[problem.producer]].sum(dtype=np.int64)
     return Repeatable(kernels, traced, problem, float(seconds.sum()), int(given * problem.unit))

@@ -25,9 +25,14 @@ ONE = unit_rate_devices(1)
 def random_problem(rng, graph, shape, max_runs, seconds=None):
     n = int(graph.num_ops)
     seconds = rng.integers(0, 9, n).astype(float) if seconds is None else seconds
-    may_repeat = rng.random(n) < rng.choice([0.0, 0.8, 1.0])
+    pairs = zip(graph.tensor.tolist(), graph.consumer.tolist(), strict=True)
     return prepare(
-        padding.pad(graph, shape), ONE, max_runs=max_runs, seconds=seconds, may_repeat=may_repeat
+        padding.pad(graph, shape),
+        ONE,
+        max_runs=max_runs,
+        seconds=seconds,
+        may_repeat=rng.random(n) < rng.choice([0.0, 0.8, 1.0]),
+        in_place=[pair for pair in pairs if rng.random() < 0.4],
     )
 
 
@@ -133,6 +138,19 @@ def test_no_split_holds_and_a_split_behind_all_readers_repeats_for_later_runs():
     assert runs_of(problem, Choices(None, splits)) == [0, 1, 2, 3, 4, 5]
     splits[:3, 0] = 9  # behind all readers: nothing runs again
     assert runs_of(problem, Choices(None, splits)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_result_takes_the_place_of_what_is_read_last():
+    ops = [
+        Op(outputs=(Output(4.0),)),
+        *(Op(inputs=((k, 0),), outputs=(Output(4.0),)) for k in (0, 1)),
+    ]
+    plain = prepare(from_ops(ops), ONE, max_runs=1)
+    assert cost_of_runs(plain, [0, 1, 2])[1] == 8
+    one = prepare(from_ops(ops), ONE, max_runs=1, in_place=[(0, 1)])
+    assert cost_of_runs(one, [0, 1, 2])[1] == 8
+    both = prepare(from_ops(ops), ONE, max_runs=1, in_place=[(0, 1), (1, 2)])
+    assert cost_of_runs(both, [0, 1, 2])[1] == 4
 
 
 def test_what_only_waits_reads_no_later_run():

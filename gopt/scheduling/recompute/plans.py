@@ -1,0 +1,96 @@
+"""Plans: what runs again, searched for so many bytes, and re-scored as XLA packs its buffers."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from gopt.cost.recompute.cost import cost_of_runs, runs_of
+from gopt.host.progress import Progress
+from gopt.scheduling.candidate import KernelSchedule
+from gopt.scheduling.on_this_device import schedule_of
+from gopt.scheduling.recompute.program import MAX_RUNS, Repeatable, expanded
+from gopt.scheduling.recompute.search import OVER, search
+from gopt.search.loop import Slices
+from gopt.search.parallel import on_host
+
+SEARCHES = 3  # for one plan, at most
+
+
+class Plan(NamedTuple):
+    """A sequence of runs.
+
+    Attributes:
+      runs: ops in the order in which they run, some more than once.
+      schedule: the runs as kernels in order; its peak is without arguments, as XLA packs buffers.
+      seconds: time of all runs by the model, s.
+      peak: peak memory by the model of the search, bytes without arguments.
+    """
+
+    runs: list[int]
+    schedule: KernelSchedule
+    seconds: float
+    peak: int
+
+    @property
+    def packed(self) -> int:
+        """Bytes without arguments, as XLA packs buffers."""
+        (packed,) = self.schedule.peak
+        return packed
+
+
+def plan_of(found: Repeatable, runs: list[int]) -> Plan:
+    """Return the plan of a sequence of runs."""
+    problem = found.problem
+    ticks, peak = cost_of_runs(problem, runs)
+    kernels = expanded(found, runs)
+    schedule = schedule_of(kernels, kernels.program)
+    seconds = ticks * float(problem.tick)
+    return Plan(runs, schedule, seconds, peak * int(problem.unit) - found.given)
+
+
+def search_plan(
+    found: Repeatable, limit: int, aim: int, evaluations: int, seed: int, work: Progress
+) -> Plan:
+    """Return the fastest plan found that fits when it is packed, or the one nearest to it.
+
+    Packed buffers leave gaps. If a plan fits without gaps alone, the search is repeated for fewer
+    bytes.
+
+    Args:
+      found: kernels that may run more than once.
+      limit: bytes without arguments that a plan may need, as XLA packs buffers.
+      aim: bytes without arguments for the search; at most `limit`.
+      evaluations: number of candidates of one search.
+      seed: random seed.
+      work: shows progress, and ends the search.
+    """
+    plans: list[Plan] = []
+    for attempt in range(SEARCHES):
+        runs = _search(found, aim, evaluations, jax.random.key(SEARCHES * seed + attempt), work)
+        plan = plan_of(found, runs)
+        plans.append(plan)
+        if plan.packed <= limit or work.is_over:
+            break
+        aim -= plan.packed - limit
+    return min(plans, key=lambda plan: (max(plan.packed - limit, 0), plan.seconds))
+
+
+@on_host
+def _search(
+    found: Repeatable, aim: int, evaluations: int, key: jax.Array, work: Progress
+) -> list[int]:
+    problem = found.problem
+
+    def text(cost: float) -> str:
+        return "above the budget" if cost >= OVER else f"time {100 * cost - 100:+.1f} %"
+
+    result = search(
+        key,
+        problem,
+        budget=int(np.clip((aim + found.given) // float(problem.unit), 0, 2**31 - 1)),
+        evaluations=evaluations,
+        max_runs=MAX_RUNS,
+        run=Slices(work, "search for what runs again", text),
+    )
+    return runs_of(problem, jax.device_get(result.best))
