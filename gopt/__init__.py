@@ -36,6 +36,7 @@ from gopt.heuristics import HEURISTICS
 from gopt.result import Candidate, Result
 from gopt.rewriting.api import rewrite
 from gopt.scheduling.api import schedule
+from gopt.scheduling.front import memory_front
 
 __version__ = "0.2.0"
 
@@ -65,6 +66,7 @@ __all__ = (
     "keys_shape",
     "load",
     "losses",
+    "memory_front",
     "pad",
     "population_cost",
     "prepare",

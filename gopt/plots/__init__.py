@@ -4,7 +4,7 @@ Figures are made without pyplot: nothing is shown, and no global state is kept. 
 of a paper column (3.5 in).
 """
 
-from gopt.plots.comparison import time_ratios
+from gopt.plots.comparison import memory_front, time_ratios
 from gopt.plots.schedules import confirmed_memory, gantt, memory_profile, overview
 from gopt.plots.searches import convergence, tradeoff
 
@@ -12,6 +12,7 @@ __all__ = [
     "confirmed_memory",
     "convergence",
     "gantt",
+    "memory_front",
     "memory_profile",
     "overview",
     "time_ratios",

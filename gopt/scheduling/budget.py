@@ -151,7 +151,7 @@ def within_budget(
     own = [c.memory for c in candidates if c.memory is not None]
     report = BudgetReport(budget_bytes(memory, own), max_trips)
     if not any(map(report.fits, candidates)):
-        least = _least_bytes(kernels) + own[0].arguments
+        least = least_bytes(kernels) + own[0].arguments
         if report.budget < least:
             raise ValueError(
                 f"memory is {format_bytes(report.budget)}: a kernel needs "
@@ -205,7 +205,7 @@ def compiled_plan(name: str, plan: Plan, args: tuple[Any, ...]) -> Candidate[Ker
     return candidate._replace(predicted=plan.seconds)
 
 
-def _least_bytes(kernels: CompiledKernels) -> int:
+def least_bytes(kernels: CompiledKernels) -> int:
     """Return bytes that every sequence of runs needs, without arguments."""
     program = kernels.program
     graph = kernel_graph(program, kernels.workspace, overwritten(program, alone=False)).graph

@@ -80,8 +80,14 @@ def sequence(problem: Problem, choices: Choices) -> Int32[jax.Array, "R N"]:
     return _sequence(*jax.tree.map(jnp.asarray, (problem, choices)))
 
 
-def runs_of(problem: Problem, choices: Choices) -> list[int]:
-    """Return the ops of a candidate in the order in which they run, on the host."""
+def runs_of(problem: Problem, choices: Choices | None) -> list[int]:
+    """Return the ops of a candidate in the order in which they run, on the host.
+
+    Args:
+      problem: one problem.
+      choices: one candidate; `None` runs each op once, in the order of the program.
+    """
+    choices = choices or Choices(None, np.zeros((problem.num_rows, 0), np.int32))
     place = np.asarray(_jitted_sequence(problem, choices))[:, : int(problem.num_ops)]
     run, op = np.nonzero(place < NEVER)
     return op[np.argsort(place[run, op])].tolist()

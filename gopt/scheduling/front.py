@@ -1,0 +1,222 @@
+"""Memory against time: programs of one function that no other one beats in both."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gopt.cost.recompute.cost import runs_of
+from gopt.host.progress import Progress, Show
+from gopt.plots.units import format_bytes, format_seconds
+from gopt.program.arguments import check_whole_numbers, keywords_are_options
+from gopt.program.checks import check_alone, check_arrays, check_one_device
+from gopt.program.effects import DropEffects, drop
+from gopt.program.program import trace_program, unroll
+from gopt.result import Candidate, Result
+from gopt.scheduling.budget import BudgetReport, compiled_plan, least_bytes
+from gopt.scheduling.candidate import KernelSchedule, kernels_of
+from gopt.scheduling.on_this_device import own_programs
+from gopt.scheduling.recompute.plans import Plan, plan_of, search_plan
+from gopt.scheduling.recompute.policies import POLICIES, choices_of
+from gopt.scheduling.recompute.program import Repeatable, repeatable
+from gopt.xla.grouping import cloned_for_memory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Point = Result[KernelSchedule, BudgetReport]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Front:
+    """Programs of one function, by falling bytes. Print it for a table.
+
+    Attributes:
+      points: programs that no other one beats in bytes and time; each is a result with `apply()`,
+        `save()` and `plan`.
+      others: programs that were compared, and are beaten.
+    """
+
+    points: tuple[Point, ...]
+    others: tuple[Point, ...]
+
+    def __str__(self) -> str:
+        first = min((*self.points, *self.others), key=lambda point: point.after.predicted or 0)
+        rows: list[tuple[str, ...]] = []
+        rows.append(("", "with arguments", "XLA needs", "time by the model", "change"))
+        rows += [_row(point, first, "") for point in self.points]
+        rows += [_row(point, first, " (beaten)") for point in self.others]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(
+                cell.rjust(width) if k else cell.ljust(width)
+                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        )
+
+    def __repr__(self) -> str:
+        return f"<Front of {len(self.points)} programs, {len(self.others)} beaten>"
+
+    def within(self, memory: int) -> Point:
+        """Return the fastest point of at most so many bytes, arguments included.
+
+        Raises:
+          ValueError: no point fits.
+        """
+        fitting = [point for point in self.points if _bytes(point) <= memory]
+        if not fitting:
+            least = min(map(_bytes, self.points))
+            raise ValueError(f"memory is {memory}: the smallest point needs {least} bytes")
+        return min(fitting, key=lambda point: point.after.predicted or 0.0)
+
+    def plot(self) -> "Figure":
+        """Return a figure of bytes against time."""
+        from gopt import plots
+
+        every = (*self.points, *self.others)
+        return plots.memory_front(
+            {p.after.name: (_bytes(p), p.after.predicted or 0.0) for p in every},
+            [p.after.name for p in self.points],
+        )
+
+
+@keywords_are_options
+def memory_front(
+    fn: Callable[..., Any],
+    *args: Any,
+    points: int = 12,
+    evaluations: int = 20_000,
+    seed: int = 0,
+    donate_argnums: int | Sequence[int] = (),
+    max_trips: int = 0,
+    drop_effects: DropEffects = None,
+    seconds: float | None = None,
+    progress: Show = True,
+) -> Front:
+    """Return programs of `fn(*args)` from the fastest to the one that needs least memory.
+
+    Kernels may run again, so that their results need not be held, as in `gopt.schedule(memory=)`.
+    XLA's own programs are compared, and the standard policies of `jax.checkpoint` over the whole
+    function. Times are by the model; bytes are XLA's own account of compiled programs.
+
+    Args:
+      fn: any function of pytrees of arrays, such as a training step.
+      *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
+      points: number of budgets, at least 2.
+      evaluations: number of candidates that the search for each budget may cost.
+      seed: random seed of the searches.
+      donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
+        donates is donated, too.
+      max_trips: largest number of iterations of a `scan` that is unrolled.
+      drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
+      seconds: time from the call on after which searches end with the best so far, s; by default
+        only Ctrl-C ends them early.
+      progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
+
+    Raises:
+      ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`), has
+        no kernel, or runs on several devices; or the call is traced.
+
+    Example:
+      import gopt, jax, jax.numpy as jnp
+
+      step = jax.grad(lambda w, x: jnp.sum(jnp.tanh(jnp.tanh(x @ w) @ w) ** 2))
+      front = gopt.memory_front(step, jnp.ones((64, 64)), jnp.ones((512, 64)), evaluations=500)
+      print(front)
+      smallest = front.points[-1].apply()
+    """
+    check_whole_numbers(2, points=points)
+    check_whole_numbers(1, evaluations=evaluations)
+    check_whole_numbers(0, seed=seed, max_trips=max_trips)
+    work = Progress("gopt.memory_front", progress, seconds=seconds)
+    fn = drop(fn, drop_effects)
+    program = trace_program(fn, *args, donate_argnums=donate_argnums)
+    check_alone(args, program)
+    check_one_device(args, program)
+    check_arrays((), program)
+    program = unroll(program, max_trips=max_trips) if max_trips else program
+    with work, work.interrupts_noted():
+        work.phase("kernels compiled")
+        kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory)
+        if not kernels.program.equations:
+            raise ValueError("the function has no kernel: nothing can run again")
+        work.phase("XLA's own programs compiled")
+        own = list(own_programs(fn, args, program, donate_argnums, kernels, work))
+        found = repeatable(kernels)
+        candidates = [c._replace(predicted=found.seconds) for c in own]
+        plans = [*_policies(found), *_plans(found, own, points, evaluations, seed, work)]
+        work.phase("programs compiled", len(plans))
+        for k, (name, plan) in enumerate(plans):
+            if work.is_interrupted:
+                break
+            work.advance(k)
+            candidates.append(compiled_plan(name, plan, args))
+    report = BudgetReport(0, max_trips, cut_note=work.cut_note)
+    return _front(
+        [
+            Result(
+                program, tuple(candidates), k, "it is a point", replace(report, budget=_total(c))
+            )
+            for k, c in enumerate(candidates)
+        ]
+    )
+
+
+def _policies(found: Repeatable) -> Iterator[tuple[str, Plan]]:
+    """Yield the standard policies of `jax.checkpoint`, where the function has residuals."""
+    for name, policy in POLICIES.items():
+        choices = choices_of(found, policy)
+        if choices is not None:
+            yield name, plan_of(found, runs_of(found.problem, choices))
+
+
+def _plans(
+    found: Repeatable,
+    own: Sequence[Candidate[KernelSchedule]],
+    points: int,
+    evaluations: int,
+    seed: int,
+    work: Progress,
+) -> Iterator[tuple[str, Plan]]:
+    """Yield plans for budgets between the bytes without recomputation and the least ones."""
+    once = plan_of(found, runs_of(found.problem, None))
+    yield "every kernel once", once
+    least = search_plan(found, 0, least_bytes(found.kernels), evaluations, seed, work)
+    for budget in np.geomspace(once.packed, least.packed, points)[1:-1].astype(int).tolist():
+        plan = search_plan(found, budget, budget, evaluations, seed, work)
+        yield f"for {format_bytes(budget)}", plan
+    yield "for the least bytes", least
+
+
+def _front(results: Sequence[Point]) -> Front:
+    """Return results parted into those that no other beats, by falling bytes, and the others."""
+
+    def is_beaten(point: Point) -> bool:
+        mine = np.array([_bytes(point), point.after.predicted])
+        for k, other in enumerate(results):
+            its = np.array([_bytes(other), other.after.predicted])
+            if (its <= mine).all() and ((its < mine).any() or k < results.index(point)):
+                return True
+        return False
+
+    points = [point for point in results if not is_beaten(point)]
+    others = [point for point in results if is_beaten(point)]
+    return Front(tuple(sorted(points, key=_bytes, reverse=True)), tuple(others))
+
+
+def _total(candidate: Candidate[KernelSchedule]) -> int:
+    return candidate.memory.total if candidate.memory else 0
+
+
+def _bytes(point: Point) -> int:
+    return _total(point.after)
+
+
+def _row(point: Point, first: Point, note: str) -> tuple[str, ...]:
+    after, base = point.after, first.after.predicted or 1.0
+    needs = after.memory.without_arguments if after.memory else 0
+    change = f"{100 * ((after.predicted or 0.0) / base - 1):+.1f} %"
+    time = format_seconds(after.predicted or 0.0)
+    return after.name + note, format_bytes(_total(after)), format_bytes(needs), time, change
