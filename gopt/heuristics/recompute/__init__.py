@@ -1,0 +1,1 @@
+"""Rules for what to run again: published ones and simple ones, without a search."""
