@@ -1,0 +1,97 @@
+"""One change after the other, each with the most bytes saved for each tick added.
+
+Source: our own; greedy algorithms for knapsacks choose in this way.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int32
+
+from gopt.cost.recompute.cost import Cost, evaluate
+from gopt.cost.recompute.problem import Problem
+from gopt.cost.recompute.runs import Choices
+
+SMALLEST = 64  # numbers of changes are rounded up to powers of two, so that few are compiled
+
+
+def greedy(problem: Problem, budget: int, *, evaluations: int = 200_000) -> Choices:
+    """Return a candidate that fits, or the nearest to the budget that single changes reach.
+
+    At first nothing runs again. A round costs every change of one op: run again behind the largest
+    gap between its readers; be held for all readers; or run again only for runs that need it. It
+    takes the change that saves most of the excess for each tick that it adds, until the candidate
+    fits or nothing helps. Then it takes changes that save time, while memory stays as good.
+
+    Args:
+      problem: one problem.
+      budget: memory that a candidate may need, units.
+      evaluations: largest number of candidates to cost.
+    """
+    start, ops, splits = _changes(problem)
+    problem = problem._replace(excess_shift=_least_shift(problem))
+    # Excesses are rounded down: with so much less budget all that is above it counts.
+    below = np.int32(max(int(budget) - 2 ** int(problem.excess_shift) + 1, 0))
+    choices = Choices(None, start[:, None])
+    now = _wide(_one(problem, choices, below))
+    used = 1
+    while used + len(ops) <= evaluations:
+        used += len(ops)
+        costs = _wide(_each(problem, choices, ops, splits, below))
+        if now.peak > budget and (now.excess > costs.excess).any():
+            saved = now.excess - costs.excess
+            added = costs.ticks - now.ticks
+            best = int(np.argmax(np.where(saved > 0, saved / np.maximum(added, 0.5), -1)))
+        else:
+            limit = max(int(budget), int(now.peak))
+            as_good = (costs.peak <= limit) & (costs.excess <= now.excess)
+            best = int(np.argmin(np.where(as_good, costs.ticks, now.ticks)))
+            if not (as_good[best] and costs.ticks[best] < now.ticks):
+                break
+        choices.splits[ops[best], 0] = splits[best]
+        now = Cost(*(leaf[best] for leaf in costs))
+    return choices
+
+
+def _changes(
+    problem: Problem,
+) -> tuple[Int32[np.ndarray, " N"], Int32[np.ndarray, " M"], Int32[np.ndarray, " M"]]:
+    """Return the splits without recomputation, and the op and the new split of each change."""
+    n = problem.num_rows
+    counts = np.diff(problem.first_reader)
+    start = np.where(problem.may_repeat, counts, 0).astype(np.int32)
+    found = []
+    for op in np.flatnonzero(start).tolist():
+        readers = problem.readers[problem.first_reader[op] :][: counts[op]]
+        gap = int(np.argmax(np.diff(readers))) + 1 if len(readers) > 1 else 0
+        found += [(op, split) for split in {0, gap, int(counts[op])}]
+    length = max(SMALLEST, 1 << max(len(found) - 1, 0).bit_length())
+    found += [(n - 1, 0)] * (length - len(found))
+    ops, splits = np.array(found, np.int32).T
+    return start, ops, splits
+
+
+def _least_shift(problem: Problem) -> Int32[np.ndarray, ""]:
+    """Return the finest count of excesses for two runs of each op: see `Problem.excess_shift`."""
+    most = 2 * int(problem.size.sum(dtype=np.int64)) + int(problem.workspace.max())
+    bits = (2 * int(problem.num_ops) * most).bit_length()
+    return np.minimum(problem.excess_shift, np.int32(max(bits - 31, 0)))
+
+
+def _wide(cost: Cost) -> Cost:
+    return Cost(*(np.asarray(leaf, np.int64) for leaf in cost))
+
+
+_one = jax.jit(evaluate)
+
+
+@jax.jit
+def _each(problem: Problem, choices: Choices, ops: Any, splits: Any, budget: Any) -> Cost:
+    """Return the cost of each single change."""
+
+    def changed(op: Any, split: Any) -> Cost:
+        moved = jax.numpy.asarray(choices.splits).at[op, 0].set(split)
+        return evaluate(problem, Choices(None, moved), budget)
+
+    return jax.vmap(changed)(ops, splits)

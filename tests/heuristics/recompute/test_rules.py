@@ -1,0 +1,186 @@
+"""Rules for what to run again, on chains, random programs and edge cases."""
+
+import math
+
+import numpy as np
+import pytest
+
+from gopt.cost.recompute.cost import cost_of_runs, runs_of
+from gopt.cost.recompute.problem import prepare
+from gopt.graph import padding
+from gopt.heuristics.recompute import (
+    RULES,
+    all_again,
+    best_segments,
+    dtr,
+    greedy,
+    segmented,
+    square_root,
+)
+from gopt.heuristics.recompute.residuals import halves
+from tests import strategies
+from tests.heuristics.recompute.graphs import ONE, chain_problem, random_training
+from tests.strategies import NASTY, SMALL
+from tests.tiers import slow
+
+pytestmark = pytest.mark.optimized
+
+
+def costs(problem, choices):
+    return cost_of_runs(problem, runs_of(problem, choices))
+
+
+def once(problem):
+    return cost_of_runs(problem, in_order(problem))
+
+
+def in_order(problem):
+    ops = range(int(problem.num_ops))
+    return sorted(ops, key=lambda op: not problem.is_input[op])
+
+
+def test_the_turning_point_of_a_chain_lies_between_its_halves():
+    half = halves(chain_problem(9))
+    assert half.turn == 9
+    assert half.residual.sum() == 9
+
+
+def test_segments_of_a_small_chain():
+    problem = chain_problem(9)
+    # Three segments: 2 and 5 are held, and the last segment; the others run again when needed.
+    second = [*range(9), 9, 10, 11, 12, 3, 4, 13, 14, 15, 0, 1, 16, 17]
+    tick = int(problem.ticks[0])
+    assert runs_of(problem, segmented(problem, 3)) == second
+    assert once(problem) == (18 * tick, 10)
+    assert costs(problem, segmented(problem, 3)) == (22 * tick, 6)
+    assert runs_of(problem, square_root(problem)) == second
+    assert runs_of(problem, segmented(problem, 1)) == list(range(18))
+
+
+@pytest.mark.parametrize("n", [16, 64, 256])
+def test_square_root_segments_need_square_root_bytes(n):
+    problem = chain_problem(n)
+    ticks, peak = costs(problem, square_root(problem))
+    assert peak <= 2 * math.isqrt(n) + 2
+    assert ticks <= 1.5 * once(problem)[0]
+
+
+def test_the_best_number_of_segments_is_the_fastest_that_fits():
+    problem = chain_problem(16)
+    assert costs(problem, best_segments(problem, 17)) == once(problem)
+    for budget in (10, 12):
+        ticks, peak = costs(problem, best_segments(problem, budget))
+        assert peak <= budget
+        for count in range(1, 9):
+            other = costs(problem, segmented(problem, count))
+            assert other[1] > budget or other[0] >= ticks
+    least = min(costs(problem, segmented(problem, count))[1] for count in range(1, 9))
+    assert costs(problem, best_segments(problem, 3))[1] == least
+
+
+def test_no_segments_are_refused():
+    with pytest.raises(ValueError, match="count is 0: expected 1 at least"):
+        segmented(chain_problem(3), 0)
+
+
+def test_all_again_runs_the_first_half_twice():
+    problem = chain_problem(4)  # op 3 is held for its only reader, op 4
+    assert runs_of(problem, all_again(problem)) == [0, 1, 2, 3, 4, 0, 1, 2, 5, 6, 7]
+
+
+def random_problem(seed):
+    rng = np.random.default_rng(seed)
+    if seed % 2:
+        return random_training(rng, int(rng.integers(1, 10)), SMALL), rng
+    n = int(rng.integers(1, SMALL.ops - 1))
+    sizes = rng.choice(list(strategies.SIZES))
+    graph = strategies.random_graph(rng, n, rng.choice([0.05, 0.2, 0.6]), sizes)
+    pairs = zip(graph.producer[graph.tensor].tolist(), graph.consumer.tolist(), strict=True)
+    waits = {pair for pair in pairs if rng.random() < 0.1} if sizes == "zero" else ()
+    problem = prepare(
+        padding.pad(graph, SMALL),
+        ONE,
+        max_runs=2,
+        seconds=rng.integers(0, 9, n).astype(float),
+        may_repeat=rng.random(n) < rng.choice([0.5, 1.0]),
+        waits=waits,
+    )
+    return problem, rng
+
+
+def check_rules(problem, budget):
+    ticks, peak = once(problem)
+    for name, rule in RULES.items():
+        runs = rule(problem, budget)
+        if runs is None:
+            assert name == "DTR"
+            continue
+        found = cost_of_runs(problem, runs)  # raises if the runs are no program
+        assert found[0] >= ticks, name
+        if name == "DTR":
+            assert found[1] <= budget
+        if name in ("greedy", "best segments"):
+            assert found[1] <= max(peak, budget), name
+            if peak <= budget:
+                assert found == (ticks, peak), name
+
+
+@pytest.mark.parametrize("seed", [*range(30), *slow(*range(30, 600))])
+def test_random_programs(seed):
+    problem, rng = random_problem(seed)
+    peak = once(problem)[1]
+    for budget in {0, int(peak * rng.random()), int(peak * 0.9), peak}:
+        check_rules(problem, budget)
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_nasty_programs(name):
+    graph = NASTY[name]()
+    problem = prepare(padding.pad(graph, SMALL), ONE, max_runs=2, seconds=np.ones(graph.num_ops))
+    peak = once(problem)[1]
+    for budget in {0, peak // 2, peak, peak + 5}:
+        check_rules(problem, budget)
+
+
+def test_nothing_runs_again_where_nothing_may():
+    graph = strategies.random_graph(np.random.default_rng(5), 20, 0.2)
+    problem = prepare(padding.pad(graph, SMALL), ONE, max_runs=2, may_repeat=np.zeros(20, bool))
+    for name, rule in RULES.items():
+        runs = rule(problem, once(problem)[1])
+        assert runs == in_order(problem), name
+
+
+def test_greedy_fits_an_easy_budget_and_undoes_what_it_does_not_need():
+    problem = chain_problem(16)
+    tick = int(problem.ticks[0])
+    for budget, extra in ((17, 0), (16, 1), (15, 2)):
+        ticks, peak = costs(problem, greedy(problem, budget))
+        assert peak <= budget
+        assert ticks <= (32 + extra) * tick
+    assert costs(problem, greedy(problem, 9))[1] <= 9
+
+
+def test_greedy_stops_at_its_evaluations():
+    problem = chain_problem(16)
+    choices = greedy(problem, 9, evaluations=1)
+    assert costs(problem, choices) == once(problem)
+    few = costs(problem, greedy(problem, 9, evaluations=200))[1]
+    assert 9 < few < once(problem)[1]
+
+
+def test_dtr_runs_once_if_memory_suffices_and_keeps_a_budget():
+    problem = chain_problem(64)
+    assert dtr(problem, 65) == list(range(128))
+    runs = dtr(problem, 20)
+    assert cost_of_runs(problem, runs)[1] <= 20
+    assert len(runs) <= 2 * 128
+    assert dtr(problem, 20, most_runs=1) is None
+    assert dtr(problem, 2) is None  # an op, and what it reads and makes
+
+
+def test_dtr_runs_an_op_more_than_twice_for_little_memory():
+    problem = chain_problem(64)
+    runs = dtr(problem, 9)
+    assert runs is not None
+    assert max(np.bincount(runs)) > 2
+    assert cost_of_runs(problem, runs)[1] <= 9
