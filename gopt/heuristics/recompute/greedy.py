@@ -13,16 +13,19 @@ from gopt.cost.recompute.cost import Cost, evaluate
 from gopt.cost.recompute.problem import Problem
 from gopt.cost.recompute.runs import Choices
 
-SMALLEST = 64  # numbers of changes are rounded up to powers of two, so that few are compiled
+NEAR = 32  # changes that are costed in every round: the best ones when all were costed last
+ROUNDS = 16  # rounds until all changes are costed again
+LIGHT = 5e-4  # ops of a smaller share of all bytes stay as they are
+BLOCK = 256  # numbers of changes are rounded up to multiples, so that few are compiled
 
 
-def greedy(problem: Problem, budget: int, *, evaluations: int = 200_000) -> Choices:
+def greedy(problem: Problem, budget: int, *, evaluations: int = 50_000) -> Choices:
     """Return a candidate that fits, or the nearest to the budget that single changes reach.
 
-    At first nothing runs again. A round costs every change of one op: run again behind the largest
-    gap between its readers; be held for all readers; or run again only for runs that need it. It
+    At first nothing runs again. A change is of one op: it runs again behind the largest gap between
+    its readers; or it is held for all readers; or it runs again only for runs that need it. A round
     takes the change that saves most of the excess for each tick that it adds, until the candidate
-    fits or nothing helps. Then it takes changes that save time, while memory stays as good.
+    fits or nothing helps. Then rounds take changes that save time, while memory stays as good.
 
     Args:
       problem: one problem.
@@ -35,23 +38,34 @@ def greedy(problem: Problem, budget: int, *, evaluations: int = 200_000) -> Choi
     below = np.int32(max(int(budget) - 2 ** int(problem.excess_shift) + 1, 0))
     choices = Choices(None, start[:, None])
     now = _wide(_one(problem, choices, below))
-    used = 1
-    while used + len(ops) <= evaluations:
-        used += len(ops)
-        costs = _wide(_each(problem, choices, ops, splits, below))
-        if now.peak > budget and (now.excess > costs.excess).any():
-            saved = now.excess - costs.excess
-            added = costs.ticks - now.ticks
-            best = int(np.argmax(np.where(saved > 0, saved / np.maximum(added, 0.5), -1)))
-        else:
-            limit = max(int(budget), int(now.peak))
-            as_good = (costs.peak <= limit) & (costs.excess <= now.excess)
-            best = int(np.argmin(np.where(as_good, costs.ticks, now.ticks)))
-            if not (as_good[best] and costs.ticks[best] < now.ticks):
-                break
-        choices.splits[ops[best], 0] = splits[best]
-        now = Cost(*(leaf[best] for leaf in costs))
-    return choices
+    every = np.arange(len(ops))
+    near, age, used = every, ROUNDS, 1
+    while True:
+        tried = near if age < ROUNDS else every
+        if used + len(tried) > evaluations:
+            return choices
+        used += len(tried)
+        costs = _wide(_each(problem, choices, ops[tried], splits[tried], below))
+        gain = _gains(now, costs, int(budget))
+        best = int(np.argmax(gain))
+        if gain[best] > 0:
+            choices.splits[ops[tried[best]], 0] = splits[tried[best]]
+            now = Cost(*(leaf[best] for leaf in costs))
+        elif age >= ROUNDS:
+            return choices
+        if age >= ROUNDS:
+            near = np.argsort(-gain, kind="stable")[:NEAR]
+        age = 0 if age >= ROUNDS else age + 1 if gain[best] > 0 else ROUNDS
+
+
+def _gains(now: Cost, costs: Cost, budget: int) -> np.ndarray:
+    """Return the value of each change: excess saved for each tick, or ticks saved if it fits."""
+    saved, added = now.excess - costs.excess, costs.ticks - now.ticks
+    if now.peak > budget and (saved > 0).any():
+        return np.where(saved > 0, saved / np.maximum(added, 0.5), -1.0)
+    limit = max(budget, int(now.peak))
+    as_good = (costs.peak <= limit) & (costs.excess <= now.excess)
+    return np.where(as_good, -added, -1.0).astype(np.float64)
 
 
 def _changes(
@@ -62,11 +76,14 @@ def _changes(
     counts = np.diff(problem.first_reader)
     start = np.where(problem.may_repeat, counts, 0).astype(np.int32)
     found = []
-    for op in np.flatnonzero(start).tolist():
+    made = np.bincount(problem.producer, problem.size, minlength=n)
+    is_open = start > 0
+    heavy = is_open & (made >= LIGHT * made[is_open].sum())
+    for op in np.flatnonzero(heavy).tolist():
         readers = problem.readers[problem.first_reader[op] :][: counts[op]]
         gap = int(np.argmax(np.diff(readers))) + 1 if len(readers) > 1 else 0
         found += [(op, split) for split in {0, gap, int(counts[op])}]
-    length = max(SMALLEST, 1 << max(len(found) - 1, 0).bit_length())
+    length = BLOCK * max(-(-len(found) // BLOCK), 1)
     found += [(n - 1, 0)] * (length - len(found))
     ops, splits = np.array(found, np.int32).T
     return start, ops, splits

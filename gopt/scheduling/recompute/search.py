@@ -1,6 +1,7 @@
 """The strongest search without training for what to run again under a budget of bytes.
 
-Annealing over the candidates of `gopt.cost.recompute.runs`: the least time that fits.
+The greedy rule of `gopt.heuristics.recompute` comes first, in the order of the program. Annealing
+over the candidates of `gopt.cost.recompute.runs` goes on from it, and also changes the order.
 """
 
 from functools import partial
@@ -14,13 +15,14 @@ from jaxtyping import PRNGKeyArray
 from gopt.cost.recompute.cost import Cost, evaluate
 from gopt.cost.recompute.problem import Problem
 from gopt.cost.recompute.runs import Choices
+from gopt.heuristics.recompute.greedy import greedy
 from gopt.scheduling.recompute.moves import Moves, behind_all, moves, neighbour
 from gopt.search import annealing
 from gopt.search.loop import Loop, LoopResult, Run, whole
 
 # Our choices, by measurement on small instances and on a training step of 850 kernels.
-CHAINS = 1
-FIRST, LAST = 3.0, 0.04  # temperatures times the number of ops
+GREEDY = 0.7  # largest share of the evaluations for the greedy rule
+FIRST, LAST = 12.0, 0.3  # temperatures times the number of ops to the power 3/2
 OVER, EXCESS = 10.0, 100.0  # cost of a candidate that does not fit, and weight of its excess
 
 
@@ -62,22 +64,30 @@ def search(
       budget: memory that a candidate may need, units.
       evaluations: number of candidates to evaluate, the given ones included.
       max_runs: largest number of runs of an op.
-      initial: candidates to start from, `[K, ...]`; by default one without recomputation, in the
-        order of the program. Without priorities the order stays as it is.
+      initial: further candidates to start from, with priorities, `[K, ...]`.
       run: how loops run, see `gopt.search.loop`; by default all in one jitted call.
 
     Raises:
-      ValueError: `evaluations` is less than one, or less than the number of given candidates.
+      ValueError: `evaluations` is less than one.
     """
-    if initial is None:
-        order = np.arange(problem.num_rows, dtype=np.float32) / problem.num_rows
-        initial = behind_all(problem, max_runs)._replace(priority=order)
-        initial = jax.tree.map(lambda leaf: leaf[None], initial)
+    if not evaluations >= 1:
+        raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    order = np.arange(problem.num_rows, dtype=np.float32) / problem.num_rows
+    start = behind_all(problem, max_runs)._replace(priority=order)
+    if max_runs > 1:
+        found = greedy(problem, budget, evaluations=int(GREEDY * evaluations))
+        start.splits[:, :1] = found.splits
+    starts = jax.tree.map(lambda leaf: leaf[None], start)
+    if initial is not None:
+        starts = jax.tree.map(lambda *leaves: np.concatenate(leaves), starts, initial)
     # A power of two: few settings, so that few programs are compiled.
-    scale = 2.0 ** -np.ceil(np.log2(max(int(problem.num_ops), 1)))
-    settings = annealing.Settings(CHAINS, float(FIRST * scale), float(LAST * scale))
-    given = problem, moves(problem), initial, np.int32(budget)
-    options = {"evaluations": evaluations, "settings": settings}
+    scale = 2.0 ** -np.ceil(1.5 * np.log2(max(int(problem.num_ops), 1)))
+    settings = annealing.Settings(1, float(FIRST * scale), float(LAST * scale))
+    count = len(starts.splits)
+    # What the greedy rule leaves of its share is not used: other numbers would be compiled anew.
+    steps = max(evaluations - int(GREEDY * evaluations) - count, 0)
+    given = problem, moves(problem), starts, np.int32(budget)
+    options = {"evaluations": count + steps, "settings": settings}
     if run is None:
         return _whole(key, *given, **options)
     return run(_annealing, key, *given, **options)
