@@ -1,0 +1,1 @@
+"""Memory of training steps within budgets, beside `jax.checkpoint` and published rules."""

@@ -1,0 +1,157 @@
+"""One training step: bytes, flop and time of programs within budgets, and of their rivals."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from experiments.memory.cases import Step, checkpointed, plain
+from gopt.cost.recompute.problem import Problem
+from gopt.heuristics.recompute import RULES
+from gopt.host.progress import Progress
+from gopt.measure.equality import largest_difference, random_arguments
+from gopt.measure.timing import median_ratio, memory, time_interleaved
+from gopt.program.program import Program, trace_program
+from gopt.result import Candidate
+from gopt.scheduling.budget import compiled_plan, least_bytes
+from gopt.scheduling.candidate import kernels_of
+from gopt.scheduling.on_this_device import own_programs
+from gopt.scheduling.recompute.plans import Plan, plan_of, search_plan
+from gopt.scheduling.recompute.program import Repeatable, repeatable
+from gopt.xla.grouping import cloned_for_memory
+
+DONATED = (0, 1)
+BUDGETS = (0.9, 0.7, 0.5, 0.35, 0.25)  # of XLA's bytes without arguments
+TOLERANCE = 1e-3  # of values, as a share of the largest
+
+
+class Method(NamedTuple):
+    """A compiled program of a step.
+
+    Attributes:
+      name: name in tables.
+      budget: share of XLA's bytes without arguments; `None` for programs without a budget.
+      compiled: the program compiled.
+      predicted: time by the model, s; `None` if it is not known.
+      search: time of the search, s.
+    """
+
+    name: str
+    budget: float | None
+    compiled: Any
+    predicted: float | None = None
+    search: float = 0.0
+
+
+def measure(
+    name: str, budgets: tuple[float, ...], evaluations: int, repeats: int, seed: int
+) -> list[dict[str, Any]]:
+    """Return a row for each program of a step.
+
+    Args:
+      name: name of the step.
+      budgets: shares of the bytes without arguments of the better of XLA's two programs.
+      evaluations: budget of each search.
+      repeats: rounds of timing; 0 times nothing.
+      seed: random seed of the searches.
+
+    Raises:
+      RuntimeError: a program has other values than the step.
+    """
+    step = plain(name)
+    program = trace_program(step.fn, *step.args, donate_argnums=DONATED)
+    kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory)
+    found = repeatable(kernels)
+    own = list(_own(step, program, found))
+    needs = [memory(method.compiled) for method in own]
+    limit = min(each.without_arguments for each in needs)
+    least = least_bytes(kernels)
+    methods = [*own, *_policies(name)]
+    for budget in budgets:
+        bytes = int(budget * limit)
+        if bytes >= least:
+            methods += _within(step, found, budget, bytes, evaluations, seed)
+    times = _times(step, methods, repeats)
+    rows = []
+    for method in methods:
+        row: dict[str, Any] = {"step": name, "method": method.name, "budget": method.budget}
+        used = memory(method.compiled)
+        row |= {"limit": None if method.budget is None else int(method.budget * limit)}
+        row |= {"bytes": used.without_arguments, "arguments": used.arguments}
+        row |= {"flop": float(method.compiled.cost_analysis()["flops"])}
+        row |= {"predicted": method.predicted, "search s": method.search, "least": least}
+        if method.name in times:
+            for clock in ("process", "wall"):
+                base = getattr(times["XLA"], clock)
+                row[f"{clock} ratio"] = median_ratio(getattr(times[method.name], clock), base)
+        rows.append(row)
+    return rows
+
+
+def _own(step: Step, program: Program, found: Repeatable) -> Iterator[Method]:
+    for candidate in own_programs(step.fn, step.args, program, DONATED, found.kernels, Progress()):
+        compiled = _compiled(candidate, step)
+        yield Method(candidate.name, None, compiled, found.seconds)
+
+
+def _policies(name: str) -> Iterator[Method]:
+    for policy, step in checkpointed(name).items():
+        lowered = jax.jit(step.fn, donate_argnums=DONATED).lower(*step.args)
+        yield Method(policy, None, lowered.compile())
+
+
+def _within(
+    step: Step, found: Repeatable, budget: float, bytes: int, evaluations: int, seed: int
+) -> Iterator[Method]:
+    """Yield gopt's program and those of published rules for one budget."""
+    units = int((bytes + found.given) // float(found.problem.unit))
+
+    def best() -> Plan:
+        return search_plan(found, bytes, bytes, evaluations, seed, Progress())
+
+    makers: dict[str, Callable[[], Plan | None]] = {"gopt": best}
+    makers |= {rule: partial(_plan, found, runs_for, units) for rule, runs_for in RULES.items()}
+    for rule, make in makers.items():
+        began = time.perf_counter()
+        plan = make()
+        if plan is None:
+            continue
+        seconds = time.perf_counter() - began
+        compiled = _compiled(compiled_plan(rule, plan, step.args), step)
+        yield Method(f"{rule}, {100 * budget:.0f} %", budget, compiled, plan.seconds, seconds)
+
+
+def _plan(
+    found: Repeatable, runs_for: Callable[[Problem, int], list[int] | None], units: int
+) -> Plan | None:
+    runs = runs_for(found.problem, units)
+    return None if runs is None else plan_of(found, runs)
+
+
+def _compiled(candidate: Candidate[Any], step: Step) -> Any:
+    if candidate.executable is None:
+        raise ValueError(f"{candidate.name} was not compiled")
+    return candidate.executable.function.lower(*step.args).compile()
+
+
+def _times(step: Step, methods: list[Method], repeats: int) -> dict[str, Any]:
+    """Return times of XLA's programs, policies and gopt, in interleaved rounds; checks values."""
+    if not repeats:
+        return {}
+    args = random_arguments(step.args)
+    timed = [m for m in methods if m.budget is None or m.name.startswith("gopt")]
+
+    def given() -> tuple[Any, ...]:
+        return tuple(
+            jax.tree.map(jax.numpy.copy, arg) if k in DONATED else arg for k, arg in enumerate(args)
+        )
+
+    expected = jax.tree.leaves(methods[0].compiled(*given()))
+    for method in timed:
+        values = jax.tree.leaves(method.compiled(*given()))
+        difference = largest_difference(values, expected)
+        if not difference <= TOLERANCE:
+            raise RuntimeError(f"{method.name}: values differ by {difference:.0e}")
+    return time_interleaved({m.name: m.compiled for m in timed}, given, repeats=repeats)
