@@ -27,7 +27,9 @@ from gopt.heuristics.solvers.recompute.common import (
 from gopt.heuristics.solvers.recompute.steps import Steps
 from gopt.host.progress import Progress, Show
 
-_SHARE = 0.1  # of the time left, for a model that is not the last one
+# Shares of the time left, for a model that is not the last one.
+_SHARE = 0.1
+_IMPROVING = 0.5  # if it contains a known sequence
 
 
 def solve(
@@ -53,7 +55,8 @@ def solve(
       workers: number of threads; 0 means one per core. With one thread and enough time to finish,
         equal arguments give equal sequences.
       seed: random seed of the solver.
-      initial: known sequence within the budget; the result takes no more time.
+      initial: known sequence within the budget; the result takes no more time. The solver starts
+        from it, which helps with more than about 30 ops. MOCCASIN's is good enough.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Raises:
@@ -77,11 +80,18 @@ def solve(
             left = ends - time.monotonic()
             if cap <= proven or left <= 0:
                 break
-            again = min(again, cap)
+            number = 0 if best is None else len(best) - len(program.inputs) - len(program.ops)
+            again = min(max(again, number if number > proven else 0), cap)
             work.phase(f"{again} runs again at most")
-            steps, least = (len(program.ops) + number for number in (again, proven + 1))
-            model = Steps(program, budget, max_runs, steps, least, most)
-            limit = left if again == cap else left * _SHARE
+            steps, least = (len(program.ops) + count for count in (again, proven + 1))
+            if best is not None and proven < number <= again:
+                model = Steps(program, budget, max_runs, steps, least, most + 1)
+                model.hint(best)
+                limit = left * _IMPROVING
+            else:
+                model = Steps(program, budget, max_runs, steps, least, most)
+                limit = left * _SHARE
+            limit = left if again == cap else limit
             solver, status = run_solver(model.model, limit, workers, seed)
             if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                 runs = [*program.starting_runs(), *model.runs(solver)]
@@ -93,7 +103,7 @@ def solve(
                 if np.isfinite(solver.best_objective_bound):
                     bound = max(bound, math.ceil(solver.best_objective_bound - ROUNDING))
                 break
-            again = 2 * again + 1
+            again += max(1, again // 2)
     if best is None:
         return Solution(None, 0, bound, proven >= len(prices))
     bound = most if cap <= proven else min(bound, most)

@@ -14,6 +14,7 @@ An exchange by the rules shortens the sequence or makes it lexicographically sma
 optimum obeys them all. Source: our own.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from gopt.heuristics.solvers.recompute.common import Program, cp_model
@@ -86,6 +87,29 @@ class Steps:
             op
             for step, op in sorted((s, op) for (op, s) in self.at if solver.value(self.at[op, s]))
         ]
+
+    def hint(self, runs: Sequence[int]) -> None:
+        """Start the search from a sequence that fits into the steps; inputs are ignored."""
+        program = self.program
+        ops = [op for op in runs if op not in program.inputs]
+        known = {(op, step) for step, op in enumerate(ops)}
+        held = set()
+        for tensor in program.tensors:
+            maker, readers = program.maker[tensor], program.readers[tensor]
+            last = self.steps if tensor in program.pinned else -1
+            for step in reversed(range(len(ops))):
+                if ops[step] == maker:
+                    held |= {(tensor, k) for k in range(step + 1, last + 1)}
+                    last = -1
+                elif ops[step] in readers:
+                    last = max(last, step)
+            held |= {(tensor, k) for k in range(last + 1)}  # of an input
+        for key, run in self.at.items():
+            self.model.add_hint(run, key in known)
+        for key, literal in self.held.items():
+            self.model.add_hint(literal, key in held)
+        for step, literal in enumerate(self.used):
+            self.model.add_hint(literal, step < len(ops))
 
     def _some(self, literals: dict[tuple[int, int], Any], *keys: tuple[int, int]) -> list[Any]:
         return [literals[key] for key in keys if key in literals]

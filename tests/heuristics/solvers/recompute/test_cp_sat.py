@@ -6,7 +6,7 @@ import pytest
 from gopt.cost.recompute.cost import cost_of_runs
 from gopt.cost.recompute.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
-from gopt.heuristics.solvers.recompute import cp_sat
+from gopt.heuristics.solvers.recompute import cp_sat, moccasin
 from tests.heuristics.solvers.recompute.cases import (
     ONE,
     YARDSTICKS,
@@ -49,6 +49,16 @@ def test_no_sequence_of_a_problem_with_far_reads_takes_less_time(seed):
     problem, budgets = skipping(seed)
     for budget in budgets:
         assert_least(problem, budget, 1 + seed % 3)
+
+
+@pytest.mark.parametrize("seed", [*range(10), *slow(*range(10, 60))])
+def test_from_a_known_sequence_the_least_time_is_found_too(seed):
+    problem, budgets = skipping(seed)
+    for budget in budgets:
+        known = moccasin.solve(problem, budget, max_runs=3, seconds=60, workers=1, progress=False)
+        if known.runs is not None:
+            found = solve(problem, budget, initial=known.runs)
+            assert found.is_optimal and found.ticks == least_ticks(problem, budget, 3)
 
 
 @pytest.mark.slow
