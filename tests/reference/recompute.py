@@ -3,6 +3,7 @@
 It shares only the arrays of a `Problem` with `gopt.cost.recompute`.
 """
 
+import heapq
 from typing import Any
 
 from gopt.cost.recompute.problem import Problem
@@ -86,3 +87,54 @@ def cost(problem: Problem, runs: list[int], budget: int) -> tuple[int, int, int]
             if not problem.pinned[t] and not is_waiting and is_over(t):
                 held.remove(t)
     return ticks, peak, excess
+
+
+def least_ticks(
+    problem: Problem, budget: int, max_runs: int, is_staged: bool = False
+) -> int | None:
+    """Return the least time of any sequence within a budget; `None` if none fits.
+
+    A shortest path over states: how often each op ran, the last run, and the tensors in memory. A
+    step runs an op or drops a tensor. Inputs are in memory at the start. If it is staged, first
+    runs are in the order of the program, and so are all runs since the last first run.
+    """
+    ops = range(int(problem.num_ops))
+    makes = {op: [t for t, maker in enumerate(problem.producer) if maker == op] for op in ops}
+    pairs = zip(problem.tensor, problem.consumer, strict=True)
+    pairs = [(int(t), int(op)) for t, op in pairs if op in ops]
+    reads = {op: {t for t, other in pairs if other == op} for op in ops}
+    wanted = {t for t, _ in pairs} | {t for op in ops for t in makes[op] if problem.pinned[t]}
+
+    def memory(tensors: Any) -> int:
+        return sum(int(problem.size[t]) for t in tensors)
+
+    given = {t for op in ops if problem.is_input[op] for t in makes[op]}
+    if memory(given) > budget:
+        return None
+    start = tuple(int(problem.is_input[op]) for op in ops), -1, frozenset(given & wanted)
+    reached, queue = {start: 0}, [(0, 0, start)]
+    while queue:
+        ticks, _, state = heapq.heappop(queue)
+        if reached[state] < ticks:
+            continue
+        counts, last, held = state
+        if all(counts):
+            return ticks
+        moves = [(0, (counts, last, held - {t})) for t in held if not problem.pinned[t]]
+        for op in ops:
+            most = max_runs if problem.may_repeat[op] else 1
+            if problem.is_input[op] or counts[op] >= most or not held >= reads[op]:
+                continue
+            is_first = counts[op] == 0
+            if is_staged and (op <= last or (is_first and not all(counts[:op]))):
+                continue
+            now = held | set(makes[op])
+            if memory(now) + int(problem.workspace[op]) <= budget:
+                ran = (*counts[:op], counts[op] + 1, *counts[op + 1 :])
+                mark = op if is_staged and not is_first else -1
+                moves.append((int(problem.ticks[op]), (ran, mark, frozenset(now & wanted))))
+        for price, other in moves:
+            if ticks + price < reached.get(other, 2**62):
+                reached[other] = ticks + price
+                heapq.heappush(queue, (ticks + price, len(reached), other))
+    return None

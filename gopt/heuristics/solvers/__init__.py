@@ -1,1 +1,1 @@
-"""External solvers: CP-SAT for whole schedules, METIS for placements."""
+"""External solvers: CP-SAT for whole schedules and recomputation, METIS for placements."""

@@ -1,0 +1,1 @@
+"""Exact solvers for recomputation under a memory budget: our model, MOCCASIN and Checkmate."""
