@@ -14,13 +14,13 @@ from gopt.host.progress import Progress
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import median_ratio, memory, time_interleaved
 from gopt.program.program import Program, trace_program
-from gopt.result import Candidate
-from gopt.scheduling.budget import compiled_plan, least_bytes
+from gopt.scheduling.budget import least_bytes
 from gopt.scheduling.candidate import kernels_of
 from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.recompute.plans import Plan, plan_of, search_plan
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.xla.grouping import cloned_for_memory
+from gopt.xla.ordered import jit_ordered
 
 DONATED = (0, 1)
 BUDGETS = (0.9, 0.7, 0.5, 0.35, 0.25)  # of XLA's bytes without arguments
@@ -92,8 +92,9 @@ def measure(
 
 def _own(step: Step, program: Program, found: Repeatable) -> Iterator[Method]:
     for candidate in own_programs(step.fn, step.args, program, DONATED, found.kernels, Progress()):
-        compiled = _compiled(candidate, step)
-        yield Method(candidate.name, None, compiled, found.seconds)
+        if candidate.executable is not None:
+            lowered = candidate.executable.function.lower(*step.args)
+            yield Method(candidate.name, None, lowered.compile(), found.seconds)
 
 
 def _policies(name: str) -> Iterator[Method]:
@@ -105,7 +106,7 @@ def _policies(name: str) -> Iterator[Method]:
 def _within(
     step: Step, found: Repeatable, budget: float, bytes: int, evaluations: int, seed: int
 ) -> Iterator[Method]:
-    """Yield gopt's program and those of published rules for one budget."""
+    """Yield programs for one budget: of gopt, and of published rules."""
     units = int((bytes + found.given) // float(found.problem.unit))
 
     def best() -> Plan:
@@ -119,7 +120,7 @@ def _within(
         if plan is None:
             continue
         seconds = time.perf_counter() - began
-        compiled = _compiled(compiled_plan(rule, plan, step.args), step)
+        compiled = jit_ordered(plan.schedule.kernels.program).lower(*step.args).compile()
         yield Method(f"{rule}, {100 * budget:.0f} %", budget, compiled, plan.seconds, seconds)
 
 
@@ -128,12 +129,6 @@ def _plan(
 ) -> Plan | None:
     runs = runs_for(found.problem, units)
     return None if runs is None else plan_of(found, runs)
-
-
-def _compiled(candidate: Candidate[Any], step: Step) -> Any:
-    if candidate.executable is None:
-        raise ValueError(f"{candidate.name} was not compiled")
-    return candidate.executable.function.lower(*step.args).compile()
 
 
 def _times(step: Step, methods: list[Method], repeats: int) -> dict[str, Any]:
