@@ -8,6 +8,7 @@ import numpy as np
 import gopt
 from gopt.cost.fusion.problem import prepare_fusion
 from gopt.cost.joint.problem import prepare_joint
+from gopt.cost.recompute import problem as recompute
 from gopt.sources.synthetic import layered
 from tests.systems.test_contract import SHAPE
 
@@ -43,6 +44,12 @@ def population() -> gopt.Keys:
 
 def candidate() -> gopt.Keys:
     return gopt.Keys(*(leaf[0] for leaf in population()))
+
+
+@cache
+def recompute_problem() -> recompute.Problem:
+    hardware = gopt.unit_rate_devices(1, flop_rate=1e3, memory_bandwidth=1e3)
+    return recompute.prepare(graph(), hardware, max_runs=2)
 
 
 @cache

@@ -12,6 +12,8 @@ import gopt
 from gopt.cost.fusion.cost import flipped_costs, fusion_cost, kernels_of
 from gopt.cost.fusion.levels import fuse_by_level
 from gopt.cost.joint.cost import contract_kernels
+from gopt.cost.recompute import cost as recompute_cost
+from gopt.cost.recompute.runs import Choices
 from gopt.cost.schedule import dispatch
 from gopt.cost.schedule.gpu import population as lanes
 from gopt.cost.schedule.list_decoder import decode_by_list
@@ -20,7 +22,14 @@ from gopt.learning import losses
 from gopt.scheduling import best
 from gopt.search import annealing, brkga, gibbs, guided, proposals, random
 from gopt.search.parallel import shard_candidates
-from tests.modes.graphs import candidate, fusion_problem, joint_problem, population, problem
+from tests.modes.graphs import (
+    candidate,
+    fusion_problem,
+    joint_problem,
+    population,
+    problem,
+    recompute_problem,
+)
 from tests.search.watched import TEMPLATE, cost
 
 ROWS = np.random.default_rng(0).normal(size=(6, 3, 4)).astype(np.float32)
@@ -70,6 +79,15 @@ def fusions() -> Any:
     return kernels_of(one, bits), many, flipped_costs(one, bits), fuse_by_level(one, 3 * bits)
 
 
+def runs() -> Any:
+    one = recompute_problem()
+    splits = np.arange(one.num_rows, dtype=np.int32)[:, None] % 3
+    choices = Choices(candidate().priority, splits)
+    many = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), choices)
+    costs = jax.vmap(recompute_cost.evaluate, (None, 0, None))(one, many, 9)
+    return costs, recompute_cost.sequence(one, choices)
+
+
 def kernels() -> Any:
     found = contract_kernels(joint_problem(), NODES.repeat(4) % 4)
     return found._replace(unit=None, tick=None)  # float64 on the host
@@ -113,6 +131,7 @@ PURE: dict[str, Callable[[], Any]] = {
     "list decoder": built,
     "fusions": fusions,
     "kernels": kernels,
+    "runs": runs,
     "losses": all_losses,
     "brkga": lambda: brkga.minimize(key(), cost, TEMPLATE, evaluations=45, settings=SMALL),
     "brkga of a problem": brkga_of_a_problem,

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import gopt
+from gopt.scheduling.recompute.search import search as search_runs
 from gopt.systems import go, hdp, local_advantage, placeto, regal
 from tests.modes import graphs
 from tests.modes.graphs import X, graph, model
@@ -125,7 +126,9 @@ def hosted() -> Any:
     units = gopt.to_bytes(one, one.size), gopt.to_seconds(one, one.op_ticks)
     traced = gopt.trace(model, X, X).graph
     bounds = gopt.heuristics.makespan_bound(one), gopt.heuristics.peak_bound(one)
-    return producers, made, gopt.pad(made), one, heuristics, units, traced, bounds
+    again = graphs.recompute_problem()
+    least = search_runs(jax.random.key(0), again, budget=0, evaluations=300).best
+    return producers, made, gopt.pad(made), one, heuristics, units, traced, bounds, again, least
 
 
 VERBS: dict[str, Callable[..., gopt.Result]] = {
@@ -133,6 +136,7 @@ VERBS: dict[str, Callable[..., gopt.Result]] = {
     "schedule by brkga": lambda *args: gopt.schedule(
         model, *args, search="brkga", evaluations=5, confirm=1
     ),
+    "front": lambda *args: gopt.memory_front(model, *args, points=2, evaluations=5).points[-1],
     "fuse": lambda *args: gopt.fuse(model, *args, evaluations=3, repeats=1),
     "rewrite": lambda *args: gopt.rewrite(model, *args, repeats=1),
 }

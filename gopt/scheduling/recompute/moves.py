@@ -85,7 +85,9 @@ def neighbour(problem: Problem, tables: Moves, key: PRNGKeyArray, choices: Choic
     draws = iter(jax.random.uniform(key, (16,), jnp.float32))  # one draw is faster than many
 
     def below(count: Any) -> jax.Array:
-        return jnp.minimum((next(draws) * count).astype(jnp.int32), jnp.int32(count) - 1)
+        count = jnp.asarray(count, jnp.int32)
+        drawn = next(draws) * count.astype(jnp.float32)
+        return jnp.minimum(drawn.astype(jnp.int32), count - 1)
 
     index = jnp.minimum(jnp.searchsorted(tables.heavy, next(draws)), len(ops) - 1)
     op = ops[index]
@@ -98,7 +100,7 @@ def neighbour(problem: Problem, tables: Moves, key: PRNGKeyArray, choices: Choic
     any_split = below(readers + 1)
     one = jnp.where(next(draws) < ANYWHERE, any_split, new[op])
     length = (len(new) / 2) ** next(draws)
-    is_inside = (every >= op) & (every.astype(jnp.float32) < op + length)
+    is_inside = (every >= op) & ((every - op).astype(jnp.float32) < length)
     of_near = tables.options[op, _option_of(tables, splits, column, near)]
     of_op = tables.options[near, _option_of(tables, splits, column, op)]
 
