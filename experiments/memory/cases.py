@@ -54,7 +54,9 @@ def workload_step(
             yield
             return
         found = import_module(f"gopt.workloads.{module}")
-        with patch.object(found, cls, wrap_block(getattr(found, cls))):
+        changed: Any = wrap_block(getattr(found, cls))
+        changed.__name__ = cls  # parameters are named after it
+        with patch.object(found, cls, changed):
             yield
 
     with wrapped():

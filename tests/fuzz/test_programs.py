@@ -38,7 +38,10 @@ COUNT = int(os.environ.get("GOPT_FUZZ_PROGRAMS", "10"))
 SEED = int(os.environ.get("GOPT_FUZZ_SEED", "0"))
 LIMIT = 120  # s for one program
 SECONDS = (None, None, None, 1e-9, 0.5)
-REFUSALS = ("the function has no argument, captured array or equation: expected one at least",)
+REFUSALS = (
+    "the function has no argument, captured array or equation: expected one at least",
+    "the function has no kernel: nothing can run again",
+)
 
 
 def check_candidates(result: gopt.Result, reference: Reference, rng: Random, path: Path) -> None:
@@ -88,6 +91,27 @@ def schedule(reference: Reference, rng: Random, path: Path) -> None:
         **program.options,
     )
     check_candidates(result, reference, rng, path)
+
+
+def fit(reference: Reference, rng: Random, path: Path) -> None:
+    program = reference.program
+    options = {"max_trips": rng.choice([0, 0, 3]), "seconds": rng.choice(SECONDS)}
+    options |= program.options | {"evaluations": rng.choice([8, 300])}
+    if rng.random() < 0.5:
+        front = gopt.memory_front(program.fn, *program.given, points=2, **options)
+        assert str(front) and repr(front)
+        check_candidates(rng.choice(front.points), reference, rng, path)
+        return
+    share = rng.choice([0.4, 0.8, "1 GiB"])
+    try:
+        result = gopt.schedule(program.fn, *program.given, memory=share, **options)
+    except ValueError as error:
+        if "a kernel needs" not in str(error):
+            raise
+    else:
+        fits = result.after.memory.total <= result.report.budget
+        assert result.report.fits(result.after) == fits
+        check_candidates(result, reference, rng, path)
 
 
 def place(reference: Reference, rng: Random, path: Path) -> None:
@@ -172,7 +196,7 @@ def trace(reference: Reference, rng: Random, path: Path) -> None:
     reference.check_inside("trace", function)
 
 
-VERBS = {f.__name__: f for f in (schedule, place, fuse, rewrite, trace)}
+VERBS = {f.__name__: f for f in (schedule, fit, place, fuse, rewrite, trace)}
 
 
 class Hang(BaseException):
@@ -219,7 +243,7 @@ def fault(check: Callable[..., None], program: RandomProgram, path: Path) -> str
 @pytest.mark.parametrize("first", range(0, COUNT, 10))
 @pytest.mark.parametrize("verb", VERBS)
 def test_random_programs(verb, first, tmp_path):
-    """Program number 5 n + k goes through verb number k."""
+    """Program number 6 n + k goes through verb number k."""
     last = min(first + 10, COUNT)
     faults = []
     for number in range(
