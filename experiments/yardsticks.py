@@ -230,25 +230,26 @@ def main(settings: Settings) -> None:
     store.save_json(settings.solutions, [row for row, _ in rows])
     pairs = zip(cases, rows, strict=True)
     gaps = np.array([value / case.known - 1 for case, (_, value) in pairs if case.known])
-    figures = ["-", "-", "-", "-"]
+    columns: dict[str, Any] = {
+        "file": settings.instances.stem,
+        "method": settings.method,
+        "cases": len(cases),
+    }
+    columns |= dict.fromkeys(("mean gap", "worst gap", "at best known"), "-")
     if gaps.size:
-        hits = np.count_nonzero(gaps < 1e-9)
-        figures[:3] = [f"{100 * gaps.mean():.2f} %", f"{100 * gaps.max():.2f} %", str(hits)]
+        columns |= {
+            "mean gap": f"{100 * gaps.mean():.2f} %",
+            "worst gap": f"{100 * gaps.max():.2f} %",
+            "at best known": str(np.count_nonzero(gaps < 1e-9)),
+        }
     timed = [(case, value) for case, (_, value) in zip(cases, rows, strict=True)]
     added = [(c.once, c.known, value) for c, value in timed if c.once and c.known]
-    if added:  # time that is added to the time without recomputation, above the least
-        least = sum(known - once for once, known, _ in added)
+    least = sum(known - once for once, known, _ in added)
+    if least:
         more = sum(value - known for _, known, value in added)
-        figures[3] = f"{100 * more / least:.2f} %" if least else "-"
-    columns = ("file", "method", "cases", "mean gap", "worst gap", "at best known", "added", "s")
-    line = [
-        settings.instances.stem,
-        settings.method,
-        len(cases),
-        *figures,
-        f"{time.perf_counter() - began:.0f}",
-    ]
-    Console().print(tables.table(columns, [line]))
+        columns["added time above the least"] = f"{100 * more / least:.2f} %"
+    columns["s"] = f"{time.perf_counter() - began:.0f}"
+    Console().print(tables.table(tuple(columns), [list(columns.values())]))
 
 
 if __name__ == "__main__":

@@ -124,6 +124,28 @@ def test_every_method_solves_every_format(method, tmp_path, capsys):
     assert method in capsys.readouterr().out
 
 
+# A forward chain of 4-byte tasks, read again in reverse. One more run fits it into 14 bytes.
+LADDER = {
+    "name": "ladder",
+    "sizes": [4, 4, 4, 4, 1, 1, 1, 1],
+    "times": [1] * 8,
+    "edges": [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [5, 6], [6, 7], [2, 5], [1, 6], [0, 7]],
+    "budget": 14,
+    "once": 8,
+    "best": 9,
+}
+
+
+def test_recomputation_fits_and_is_scored(tmp_path, capsys):
+    (found,) = solve(tmp_path, [LADDER], "best", evaluations=2000)
+    assert set(found) == {"name", "runs"}
+    assert len(found["runs"]) == LADDER["best"]  # each run takes 1 s
+    row = printed(capsys)
+    assert (row["at best known"], row["added time above the least"]) == ("1", "0.00 %")
+    with pytest.raises(command_line.UsageError, match="ladder is about recomputation"):
+        solve(tmp_path, [LADDER], "heft")
+
+
 def test_the_table_says_what_was_reached(tmp_path, capsys):
     solve(tmp_path, [FORK | {"best": 5}, FORK], "heft")
     row = printed(capsys)

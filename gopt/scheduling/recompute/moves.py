@@ -60,10 +60,10 @@ def moves(problem: Problem) -> Moves:
 
 
 def behind_all(problem: Problem, max_runs: int) -> Choices:
-    """Return the candidate in which nothing runs again, except for ops that run again.
+    """Return the candidate in which nothing runs again, in the order of the program.
 
-    Each op has a split behind the first runs of all its readers. So an op whose split is moved to
-    an earlier place runs again, and so do the ops that it reads, as far as they are not held.
+    Each op has a split behind the first runs of all its readers. So if the split of one op moves to
+    an earlier place, it runs again, and so does what it reads, as far as that is not held.
     """
     counts = np.where(problem.may_repeat, np.diff(problem.first_reader), 0)
     splits = np.zeros((problem.num_rows, max_runs - 1), np.int32)
