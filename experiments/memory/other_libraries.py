@@ -34,11 +34,13 @@ def equinox_step(
         return Network([eqx.nn.LayerNorm(width) for _ in keys], layers)
 
     network = eqx.filter_eval_shape(make, jax.random.key(0))
-    params, static = eqx.partition(network, lambda x: isinstance(x, jax.ShapeDtypeStruct))
+    arrays, static = eqx.partition(network, lambda x: isinstance(x, jax.ShapeDtypeStruct))
+    params, structure = jax.tree.flatten(arrays)
     optimizer = optax.adam(1e-3)
 
     def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-        return jnp.mean((jax.vmap(eqx.combine(params, static))(x) - y) ** 2)
+        model = eqx.combine(jax.tree.unflatten(structure, params), static)
+        return jnp.mean((jax.vmap(model)(x) - y) ** 2)
 
     def step(params: Any, state: Any, x: jax.Array, y: jax.Array) -> Any:
         value, grads = jax.value_and_grad(wrap_loss(loss))(params, x, y)
