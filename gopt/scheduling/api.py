@@ -189,17 +189,21 @@ def schedule(
       weights: policy for "regal" or "go": a file that `save` of the system wrote, or the pair that
         its `load` returns. By default the policy that ships, for "regal" by objective.
       hardware: a machine, or the name of one of `gopt.PRESETS`; by default this machine's device.
-      memory: budget of bytes on this machine's default device, arguments included: a whole number,
-        or a text such as "30 GiB". A share in (0, 1] is of the bytes without arguments of the
-        better of XLA's two schedulers, and all arguments are added. Then the least time that fits
-        is searched, with search "best": kernels may run again, so that their results need not be
-        held.
+      memory: budget of bytes on this machine's default device, arguments included, captured arrays
+        not: a whole number, or a text such as "30 GiB". A float in (0, 1] is a share of the bytes
+        without arguments of the better of XLA's two schedulers, and all arguments are added. Then
+        the least time that fits is searched, with search "best": kernels may run again, so that
+        their results need not be held. Times are by a model of one CPU core. If nothing that is
+        found fits, the nearest program is returned with a warning; `result.report.fits(c)` tells it
+        of each candidate.
       objective: objective to minimise, one of `gopt.OBJECTIVES`, by default "peak_memory".
       evaluations: number of candidates that the search may cost, starting points included. At least
         one is costed. On this machine there are two searches if XLA can merge equations: with and
-        without merging.
+        without merging. With `memory`, the number of one search; there may be up to four for each of
+        four programs.
       seed: random seed of the search.
-      confirm: number of orders to compile on this machine, besides XLA's and the program's.
+      confirm: number of orders to compile on this machine, besides XLA's and the program's; not
+        used with `memory`.
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
@@ -216,7 +220,8 @@ def schedule(
     Raises:
       ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`), has
         neither an argument nor an equation, or runs on several devices; the call is traced; the
-        machine is not valid (see `gopt.prepare`); or `weights` holds something else than a policy
+        machine is not valid (see `gopt.prepare`); `memory` is less than the largest kernel alone
+        needs; or `weights` holds something else than a policy
         for the objective and the number of devices.
       FileNotFoundError: the file `weights` does not exist.
 

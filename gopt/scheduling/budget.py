@@ -5,6 +5,7 @@ is searched by the model, and compiled. If XLA needs more than the budget for it
 repeated for fewer bytes.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -80,16 +81,25 @@ class BudgetReport:
         kernels = len(result.before.decision.kernels.groups)
         return (
             f"{len(result.program.equations)} equations, {kernels} kernels; budget "
-            f"{format_bytes(self.budget)} with arguments; time by the model"
+            f"{format_bytes(self.budget)} with arguments; time by the model of one CPU core"
         )
 
     def notes(self, result: Result) -> list[str]:
-        """Return bytes of the chosen program against the budget, and whether it was cut."""
-        needs = result.after.memory.total if result.after.memory else 0
-        lines = [f"{result.after.name} needs {format_bytes(needs)} with arguments"]
-        if needs > self.budget:
-            lines[0] += f": {format_bytes(needs - self.budget)} above the budget"
+        """Return bytes of the chosen program against the budget, and what is not counted."""
+        after = result.after
+        lines = [self._need(after)]
+        nested = f"{after.name}, nested"
+        lines += [self._need(c) + ": inside jax.jit" for c in result.candidates if c.name == nested]
+        captured = sum(getattr(value, "nbytes", 0) for value in result.program.values)
+        if captured:
+            lines.append(f"captured arrays are not counted: {format_bytes(captured)}")
         return [*lines, self.cut_note] if self.cut_note else lines
+
+    def _need(self, candidate: Candidate[KernelSchedule]) -> str:
+        needs = candidate.memory.total if candidate.memory else 0
+        text = f"{candidate.name} needs {format_bytes(needs)} with arguments"
+        over = needs - self.budget
+        return f"{text}, {format_bytes(over)} above the budget" if over > 0 else text
 
 
 def check_budget(memory: Any) -> None:
@@ -107,7 +117,7 @@ def check_budget(memory: Any) -> None:
         return
     raise ValueError(
         f"memory is {memory!r}: expected a positive whole number of bytes, a text such as "
-        "'30 GiB', or a share in (0, 1] of the bytes without arguments"
+        "'30 GiB', or a float in (0, 1], a share of the bytes without arguments"
     )
 
 
@@ -150,21 +160,26 @@ def within_budget(
     candidates = [c._replace(predicted=found.seconds) for c in candidates]
     own = [c.memory for c in candidates if c.memory is not None]
     report = BudgetReport(budget_bytes(memory, own), max_trips)
-    if not any(map(report.fits, candidates)):
+    if kernels.program.equations and not any(map(report.fits, candidates)):
         least = least_bytes(kernels) + own[0].arguments
         if report.budget < least:
+            loops = any(e.primitive.name in ("scan", "while") for e in kernels.source.equations)
+            hint = "; a loop is one kernel, and max_trips= unrolls short ones" if loops else ""
             raise ValueError(
-                f"memory is {format_bytes(report.budget)}: a kernel needs "
-                f"{format_bytes(least)} with its operands and all arguments"
+                f"memory is {memory!r}, {format_bytes(report.budget)} with arguments: the largest "
+                f"kernel alone needs {format_bytes(least)} with arguments{hint}"
             )
         arguments = own[0].arguments
         candidates += _recomputed(args, found, report, arguments, evaluations, seed, work)
     needs = [c.memory.total for c in candidates if c.memory is not None]  # all are compiled
     times = [c.predicted if report.fits(c) else np.inf for c in candidates]
     chosen = int(np.argmin(times if any(map(report.fits, candidates)) else needs))
-    reason = "nothing that was found fits, and it comes nearest"
     if report.fits(candidates[chosen]):
         reason = "it fits, and nothing that fits is faster by the model"
+    else:
+        reason = "nothing that was found fits, and it comes nearest"
+        over = format_bytes(needs[chosen] - report.budget)
+        warnings.warn(f"nothing that was found fits: {over} above the budget", stacklevel=4)
     after = candidates[chosen]
     reason += flag_note(after.decision.options or {})
     if after.decision.options is None and after.executable is not None and after.executable.options:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gopt.cost.recompute.cost import runs_of
 from gopt.host.progress import Progress, Show
-from gopt.plots.units import format_bytes, format_seconds
+from gopt.plots.units import format_bytes, format_seconds, parse_bytes
 from gopt.program.arguments import check_whole_numbers, keywords_are_options
 from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
@@ -59,12 +59,18 @@ class Front:
     def __repr__(self) -> str:
         return f"<Front of {len(self.points)} programs, {len(self.others)} beaten>"
 
-    def within(self, memory: int) -> Point:
+    def within(self, memory: int | str) -> Point:
         """Return the fastest point of at most so many bytes, arguments included.
 
+        Args:
+          memory: whole number of bytes, or a text such as "30 GiB".
+
         Raises:
-          ValueError: no point fits.
+          ValueError: no point fits, or `memory` is something else.
         """
+        if isinstance(memory, float):
+            raise ValueError(f"memory is {memory}: expected a whole number of bytes, or a text")
+        memory = parse_bytes(memory) if isinstance(memory, str) else memory
         fitting = [point for point in self.points if _bytes(point) <= memory]
         if not fitting:
             least = min(map(_bytes, self.points))
@@ -99,13 +105,14 @@ def memory_front(
 
     Kernels may run again, so that their results need not be held, as in `gopt.schedule(memory=)`.
     XLA's own programs are compared, and the standard policies of `jax.checkpoint` over the whole
-    function. Times are by the model; bytes are XLA's own account of compiled programs.
+    function, as gopt imitates them. Times are by a model of one CPU core; bytes are XLA's own
+    account of compiled programs, without captured arrays.
 
     Args:
       fn: any function of pytrees of arrays, such as a training step.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       points: number of budgets, at least 2.
-      evaluations: number of candidates that the search for each budget may cost.
+      evaluations: number of candidates of one search; a budget may need up to four.
       seed: random seed of the searches.
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
         donates is donated, too.
@@ -169,7 +176,7 @@ def _policies(found: Repeatable) -> Iterator[tuple[str, Plan]]:
     for name, policy in POLICIES.items():
         choices = choices_of(found, policy)
         if choices is not None:
-            yield name, plan_of(found, runs_of(found.problem, choices))
+            yield f"policy {name}", plan_of(found, runs_of(found.problem, choices))
 
 
 def _plans(
@@ -181,12 +188,13 @@ def _plans(
     work: Progress,
 ) -> Iterator[tuple[str, Plan]]:
     """Yield plans for budgets between the bytes without recomputation and the least ones."""
+    arguments = own[0].memory.arguments if own[0].memory else 0
     once = plan_of(found, runs_of(found.problem, None))
     yield "every kernel once", once
     least = search_plan(found, 0, least_bytes(found.kernels), evaluations, seed, work)
     for budget in np.geomspace(once.packed, least.packed, points)[1:-1].astype(int).tolist():
         plan = search_plan(found, budget, budget, evaluations, seed, work)
-        yield f"for {format_bytes(budget)}", plan
+        yield f"for {format_bytes(budget + arguments)}", plan
     yield "for the least bytes", least
 
 

@@ -7,6 +7,8 @@ kernel behind a barrier with the kernel before it, so XLA can merge no run with 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import jax
+import numpy as np
 from jax.extend.core import JaxprEqn, Var
 
 from gopt.graph.tracing import TracedGraph
@@ -14,25 +16,32 @@ from gopt.program.equations import Atom, all_equations, aval_of, variables
 from gopt.program.program import Program
 from gopt.xla.passes.duplicates import NEVER_MERGED
 
-# Their results are indices made from floats. A run may round floats in another way, and then two
-# runs could disagree about an order.
-_INDICES = frozenset(("argmax", "argmin", "sort", "top_k", "approx_top_k"))
+# Signs of their results depend on rounding; or their bodies are not known.
+_KEPT = frozenset(("eig", "eigh", "svd", "schur", "while", "call_hi_primitive"))
 
 
 def may_repeat(kernel: JaxprEqn) -> bool:
     """Return whether a kernel may run more than once with the same results, up to rounding.
 
-    Excluded are random numbers with a state, functions that XLA cannot inspect, and indices that
-    are made from floats.
+    Excluded are random numbers with a state, functions that XLA cannot inspect, and whole numbers
+    that are made from floats, such as indices: a run may round floats in another way, and then two
+    runs could disagree about an order. The same holds for the number of iterations of a `while`
+    over floats.
     """
     for equation in all_equations([kernel]):
-        if equation.primitive.name in NEVER_MERGED:
+        name = equation.primitive.name
+        if name in NEVER_MERGED:
             return False
-        if equation.primitive.name in _INDICES and any(
-            aval_of(atom).dtype.kind not in "biu" for atom in equation.invars
-        ):
+        has_floats = any(_is_float(atom) for atom in equation.invars)
+        makes_numbers = any(aval_of(v).dtype.kind in "iu" for v in equation.outvars)
+        is_order = makes_numbers and name not in ("bitcast_convert_type", "scan", "cond", "jit")
+        if has_floats and (is_order or name in _KEPT or name == "sort"):
             return False
     return True
+
+
+def _is_float(atom: Atom) -> bool:
+    return jax.dtypes.issubdtype(aval_of(atom).dtype, np.inexact)
 
 
 def kernel_runs(traced: TracedGraph, ops: Sequence[int]) -> tuple[int, ...]:

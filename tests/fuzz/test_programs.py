@@ -106,7 +106,7 @@ def fit(reference: Reference, rng: Random, path: Path) -> None:
     try:
         result = gopt.schedule(program.fn, *program.given, memory=share, **options)
     except ValueError as error:
-        if "a kernel needs" not in str(error):
+        if "the largest kernel alone needs" not in str(error):
             raise
     else:
         fits = result.after.memory.total <= result.report.budget

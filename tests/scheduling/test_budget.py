@@ -88,8 +88,29 @@ def test_the_program_of_xla_is_kept_if_it_fits():
     assert "fits" in result.reason
 
 
+def test_a_loop_is_named_if_it_is_the_largest_kernel():
+    def looped(x):
+        return jax.lax.scan(lambda c, _: (jnp.tanh(c) * c, c), x, None, length=9)[1]
+
+    with pytest.raises(ValueError, match="a loop is one kernel, and max_trips= unrolls"):
+        gopt.schedule(looped, jnp.ones((64, 64)), memory="32 KiB", progress=False)
+
+
+def test_captured_arrays_are_named():
+    captured = jnp.ones((128, 128))
+    result = gopt.schedule(lambda x: x @ captured, captured, memory="1 GiB", progress=False)
+    assert "captured arrays are not counted: 64.00 KiB" in str(result)
+
+
+def test_a_function_without_kernels_has_nothing_to_run_again():
+    with pytest.warns(UserWarning, match="nothing that was found fits"):
+        result = gopt.schedule(lambda x: x, jnp.ones(1000), memory=5000, progress=False)
+    assert all("recomputed" not in candidate.name for candidate in result.candidates)
+
+
 def test_what_nothing_fits_says_how_near_it_comes():
-    result = schedule("8.2 MiB", evaluations=300)
+    with pytest.warns(UserWarning, match="nothing that was found fits: .* above the budget"):
+        result = schedule("8.2 MiB", evaluations=300)
     assert not result.report.fits(result.after)
     assert "nothing that was found fits" in result.reason
     assert "above the budget" in str(result)
@@ -97,7 +118,7 @@ def test_what_nothing_fits_says_how_near_it_comes():
 
 def test_less_than_a_kernel_needs_is_refused_with_that_number():
     with pytest.raises(
-        ValueError, match=r"memory is 1\.91 MiB: a kernel needs .* MiB with its operands"
+        ValueError, match=r"memory is '2 MB', 1\.91 MiB with arguments: the largest kernel"
     ):
         schedule("2 MB")
 

@@ -45,7 +45,8 @@ def test_points_run_and_have_the_bytes_that_they_say(front):
 
 def test_the_programs_of_xla_and_the_policies_are_compared(front):
     names = {p.after.name for p in (*front.points, *front.others)}
-    assert {"XLA", "XLA, memory scheduler", "every kernel once", *POLICIES} <= names
+    assert {"XLA", "XLA, memory scheduler", "every kernel once"} <= names
+    assert {f"policy {name}" for name in POLICIES} <= names
     text = str(front)
     assert all(name in text for name in names)
     assert len(front.plot().axes) == 1
@@ -54,7 +55,9 @@ def test_the_programs_of_xla_and_the_policies_are_compared(front):
 def test_within_returns_the_fastest_point_that_fits(front):
     sizes = [p.after.memory.total for p in front.points]
     assert front.within(sizes[1]) is front.points[1]
-    assert front.within(10**12) is front.points[0]
+    assert front.within(10**12) is front.within("1 TB") is front.points[0]
+    with pytest.raises(ValueError, match=r"memory is 0\.5: expected a whole number"):
+        front.within(0.5)
     with pytest.raises(ValueError, match=f"the smallest point needs {sizes[-1]} bytes"):
         front.within(1)
 

@@ -123,11 +123,16 @@ def test_a_view_is_shown_again_after_what_it_shows_has_run_again():
         (lambda x: jnp.argmax(x), False),
         (lambda x: jnp.argmax(x > 0), True),
         (lambda x: jnp.sort(x), False),
+        (lambda x: x.astype(int), False),
+        (lambda x: jnp.linalg.eigh(x @ x.T)[1], False),
+        (lambda x: jax.scipy.linalg.lu(x)[0], False),
+        (lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c + 1, x), False),
+        (lambda x: jax.scipy.special.erfc(x), True),
         (lambda x: jax.lax.top_k(x, 2)[1], False),
         (lambda x: jax.random.uniform(KEY, x.shape) + x, True),
         (lambda x: jax.lax.scan(lambda c, r: (c, jnp.sort(r)), 0, x)[1], False),
     ],
 )
-def test_indices_made_from_floats_never_run_again(fn, expected):
+def test_what_depends_on_rounding_never_runs_again(fn, expected):
     program = trace_program(fn, jnp.ones((4, 4)))
     assert all(map(may_repeat, program.equations)) == expected

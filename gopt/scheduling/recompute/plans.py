@@ -14,7 +14,8 @@ from gopt.scheduling.recompute.search import OVER, search
 from gopt.search.loop import Slices
 from gopt.search.parallel import on_host
 
-SEARCHES = 3  # for one plan, at most
+SEARCHES = 4  # for one plan, at most
+STEP = 32  # a further search aims at so much less, as a part of the bytes, at least
 
 
 class Plan(NamedTuple):
@@ -72,7 +73,7 @@ def search_plan(
         plans.append(plan)
         if plan.packed <= limit or work.is_over:
             break
-        aim -= plan.packed - limit
+        aim -= max(plan.packed - limit, aim // STEP)
     return min(plans, key=lambda plan: (max(plan.packed - limit, 0), plan.seconds))
 
 
