@@ -32,16 +32,16 @@ def may_repeat(kernel: JaxprEqn) -> bool:
         name = equation.primitive.name
         if name in NEVER_MERGED:
             return False
-        has_floats = any(_is_float(atom) for atom in equation.invars)
-        makes_numbers = any(aval_of(v).dtype.kind in "iu" for v in equation.outvars)
+        has_floats = any(_is(atom, np.inexact) for atom in equation.invars)
+        makes_numbers = any(_is(v, np.integer) for v in equation.outvars)
         is_order = makes_numbers and name not in ("bitcast_convert_type", "scan", "cond", "jit")
         if has_floats and (is_order or name in _KEPT or name == "sort"):
             return False
     return True
 
 
-def _is_float(atom: Atom) -> bool:
-    return jax.dtypes.issubdtype(aval_of(atom).dtype, np.inexact)
+def _is(atom: Atom, kind: type[np.generic]) -> bool:
+    return jax.dtypes.issubdtype(aval_of(atom).dtype, kind)
 
 
 def kernel_runs(traced: TracedGraph, ops: Sequence[int]) -> tuple[int, ...]:

@@ -1,11 +1,13 @@
 """Plans: what runs again, searched for so many bytes, and re-scored as XLA packs its buffers."""
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from gopt.cost.recompute.cost import cost_of_runs, runs_of
+from gopt.heuristics.recompute import RULES
 from gopt.host.progress import Progress
 from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.on_this_device import schedule_of
@@ -56,7 +58,7 @@ def search_plan(
     """Return the fastest plan found that fits when it is packed, or the one nearest to it.
 
     Packed buffers leave gaps. If a plan fits without gaps alone, the search is repeated for fewer
-    bytes.
+    bytes. Published rules are tried, too.
 
     Args:
       found: kernels that may run more than once.
@@ -74,7 +76,26 @@ def search_plan(
         if plan.packed <= limit or work.is_over:
             break
         aim -= max(plan.packed - limit, aim // STEP)
-    return min(plans, key=lambda plan: (max(plan.packed - limit, 0), plan.seconds))
+    return min(
+        [*plans, *_rules(found, limit, plans, work)],
+        key=lambda plan: (max(plan.packed - limit, 0), plan.seconds),
+    )
+
+
+def _rules(found: Repeatable, limit: int, plans: Sequence[Plan], work: Progress) -> Iterator[Plan]:
+    """Yield plans of the rules that could be better than plans of the search."""
+    problem, seconds = found.problem, min(plan.seconds for plan in plans)
+    has_plan = any(plan.packed <= limit for plan in plans)
+    units = int((limit + found.given) // float(problem.unit))
+    for name, rule in RULES.items():
+        if name == "greedy" or work.is_over:  # the search starts from it
+            continue
+        runs = rule(problem, units)
+        if runs is None:
+            continue
+        ticks, peak = cost_of_runs(problem, runs)
+        if not has_plan or (peak <= units and ticks * float(problem.tick) < seconds):
+            yield plan_of(found, runs)
 
 
 @on_host
