@@ -199,8 +199,8 @@ def schedule(
       objective: objective to minimise, one of `gopt.OBJECTIVES`, by default "peak_memory".
       evaluations: number of candidates that the search may cost, starting points included. At least
         one is costed. On this machine there are two searches if XLA can merge equations: with and
-        without merging. With `memory`, the number of one search; up to four are made for each of four
-        programs.
+        without merging. With `memory`, the number of one search; up to four are made for each of
+        four programs.
       seed: random seed of the search.
       confirm: number of orders to compile on this machine, besides XLA's and the program's; not
         used with `memory`.

@@ -6,6 +6,7 @@ kernel behind a barrier with the kernel before it, so XLA can merge no run with 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,7 +41,7 @@ def may_repeat(kernel: JaxprEqn) -> bool:
     return True
 
 
-def _is(atom: Atom, kind: type[np.generic]) -> bool:
+def _is(atom: Atom, kind: Any) -> bool:
     return jax.dtypes.issubdtype(aval_of(atom).dtype, kind)
 
 
