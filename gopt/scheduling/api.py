@@ -189,13 +189,12 @@ def schedule(
       weights: policy for "regal" or "go": a file that `save` of the system wrote, or the pair that
         its `load` returns. By default the policy that ships, for "regal" by objective.
       hardware: a machine, or the name of one of `gopt.PRESETS`; by default this machine's device.
-      memory: budget of bytes on this machine's default device, arguments included, captured arrays
-        not: a whole number, or a text such as "30 GiB". A float in (0, 1] is a share of the bytes
-        without arguments of the better of XLA's two schedulers, and all arguments are added. Then
-        the least time that fits is searched, with search "best": kernels may run again, so that
-        their results need not be held. Times are by a model of one CPU core. If nothing that is
-        found fits, the nearest program is returned with a warning; `result.report.fits(c)` tells it
-        of each candidate.
+      memory: budget of bytes on this machine's default device, with arguments, without captured
+        arrays: a whole number, or a text such as "30 GiB". A float in (0, 1] is a share of the
+        bytes without arguments of the better of XLA's two schedulers. Kernels may run again, so
+        that their results need not be held. The least time that fits is searched, by a model of one
+        CPU core. If nothing fits, the nearest program is returned with a warning; see
+        `result.report.fits`.
       objective: objective to minimise, one of `gopt.OBJECTIVES`, by default "peak_memory".
       evaluations: number of candidates that the search may cost, starting points included. At least
         one is costed. On this machine there are two searches if XLA can merge equations: with and
