@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,10 +13,10 @@ from gopt.host.progress import Progress
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import median_ratio, memory, time_interleaved
 from gopt.program.program import Program, trace_program
-from gopt.scheduling.budget import least_bytes
+from gopt.scheduling.budget import BudgetReport, least_bytes, recomputed
 from gopt.scheduling.candidate import kernels_of
 from gopt.scheduling.on_this_device import own_programs
-from gopt.scheduling.recompute.plans import Plan, plan_of, search_plan
+from gopt.scheduling.recompute.plans import Plan, plan_of
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.xla.grouping import cloned_for_memory
 from gopt.xla.ordered import jit_ordered
@@ -35,7 +34,7 @@ class Method(NamedTuple):
       budget: share of XLA's bytes without arguments; `None` for programs without a budget.
       compiled: the program compiled.
       predicted: time by the model, s; `None` if it is not known.
-      search: time of the search, s.
+      search: time of the search, s; of gopt with compilation.
     """
 
     name: str
@@ -72,7 +71,7 @@ def measure(
     for budget in budgets:
         bytes = int(budget * limit)
         if bytes >= least:
-            methods += _within(step, found, budget, bytes, evaluations, seed)
+            methods += _within(step, found, needs[0].arguments, budget, bytes, evaluations, seed)
     times = _times(step, methods, repeats)
     rows = []
     for method in methods:
@@ -104,24 +103,30 @@ def _policies(name: str) -> Iterator[Method]:
 
 
 def _within(
-    step: Step, found: Repeatable, budget: float, bytes: int, evaluations: int, seed: int
+    step: Step,
+    found: Repeatable,
+    arguments: int,
+    budget: float,
+    bytes: int,
+    evaluations: int,
+    seed: int,
 ) -> Iterator[Method]:
     """Yield programs for one budget: of gopt, and of published rules."""
-    units = int((bytes + found.given) // float(found.problem.unit))
-
-    def best() -> Plan:
-        return search_plan(found, bytes, bytes, evaluations, seed, Progress())
-
-    makers: dict[str, Callable[[], Plan | None]] = {"gopt": best}
-    makers |= {rule: partial(_plan, found, runs_for, units) for rule, runs_for in RULES.items()}
-    for rule, make in makers.items():
-        began = time.perf_counter()
-        plan = make()
-        if plan is None:
-            continue
+    began = time.perf_counter()
+    report = BudgetReport(bytes + arguments, max_trips=0)
+    *_, best = recomputed(step.args, found, report, arguments, evaluations, seed, Progress())
+    if best.executable is not None:
         seconds = time.perf_counter() - began
-        compiled = jit_ordered(plan.schedule.kernels.program).lower(*step.args).compile()
-        yield Method(f"{rule}, {100 * budget:.0f} %", budget, compiled, plan.seconds, seconds)
+        compiled = best.executable.function.lower(*step.args).compile()
+        yield Method(f"gopt, {100 * budget:.0f} %", budget, compiled, best.predicted, seconds)
+    units = int((bytes + found.given) // float(found.problem.unit))
+    for rule, runs_for in RULES.items():
+        began = time.perf_counter()
+        plan = _plan(found, runs_for, units)
+        if plan is not None:
+            seconds = time.perf_counter() - began
+            compiled = jit_ordered(plan.schedule.kernels.program).lower(*step.args).compile()
+            yield Method(f"{rule}, {100 * budget:.0f} %", budget, compiled, plan.seconds, seconds)
 
 
 def _plan(

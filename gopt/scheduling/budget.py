@@ -170,7 +170,7 @@ def within_budget(
                 f"kernel alone needs {format_bytes(least)} with arguments{hint}"
             )
         arguments = own[0].arguments
-        candidates += _recomputed(args, found, report, arguments, evaluations, seed, work)
+        candidates += recomputed(args, found, report, arguments, evaluations, seed, work)
     needs = [c.memory.total for c in candidates if c.memory is not None]  # all are compiled
     times = [c.predicted if report.fits(c) else np.inf for c in candidates]
     chosen = int(np.argmin(times if any(map(report.fits, candidates)) else needs))
@@ -188,7 +188,7 @@ def within_budget(
     return Result(program, tuple(candidates), chosen, reason, report)
 
 
-def _recomputed(
+def recomputed(
     args: tuple[Any, ...],
     found: Repeatable,
     report: BudgetReport,
@@ -197,7 +197,17 @@ def _recomputed(
     seed: int,
     work: Progress,
 ) -> Iterator[Candidate[KernelSchedule]]:
-    """Yield programs that run kernels again, compiled, until one fits or no plan does."""
+    """Yield programs that run kernels again, compiled, until one fits or no plan does.
+
+    Args:
+      args: arguments of the function; shapes are enough.
+      found: kernels that may run more than once.
+      report: the budget.
+      arguments: bytes of the arguments by XLA's account.
+      evaluations: number of candidates of one search.
+      seed: random seed.
+      work: shows progress, and ends searches.
+    """
     limit = report.budget - arguments  # bytes without arguments
     aim = round(limit * (1 - MARGIN))
     for compilation in range(COMPILATIONS):
