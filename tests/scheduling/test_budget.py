@@ -180,5 +180,5 @@ def test_a_share_is_of_the_better_program_without_arguments():
 
 @pytest.mark.parametrize("share", slow(0.9, 0.7, 0.5, 0.35))
 def test_budgets(share):
-    result = schedule(share)
+    result = schedule(share, evaluations=20_000)
     assert result.report.fits(result.after)
