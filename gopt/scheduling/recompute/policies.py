@@ -30,11 +30,13 @@ def _has_no_batch(equation: JaxprEqn) -> bool:
     return not batch
 
 
+# What is held. The first three are `nothing_saveable`, `dots_saveable` and
+# `dots_with_no_batch_dims_saveable`; the last one also holds convolutions.
 POLICIES: dict[str, Policy] = {
-    "nothing_saveable": lambda equation: False,
-    "dots_saveable": lambda equation: equation.primitive.name == "dot_general",
-    "dots_with_no_batch_dims_saveable": _has_no_batch,
-    "products_saveable": _is_product,
+    "nothing": lambda equation: False,
+    "dots": lambda equation: equation.primitive.name == "dot_general",
+    "dots without batch": _has_no_batch,
+    "products": _is_product,
 }
 
 
