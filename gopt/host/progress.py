@@ -164,7 +164,7 @@ class Progress:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether Ctrl-C was pressed in this part of the work."""
+        """True after Ctrl-C in this part of the work."""
         return self._presses > 0
 
     @contextlib.contextmanager
