@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Int32
 
@@ -57,6 +58,18 @@ def check_choices(problem: Problem, choices: Choices) -> None:
         raise ValueError(
             f"choices.priority has shape {jnp.shape(choices.priority)}: expected ({n},)"
         )
+
+
+def behind_all(problem: Problem, max_runs: int) -> Choices:
+    """Return the candidate in which nothing runs again, in the order of the program.
+
+    Each op has a split behind the first runs of all its readers. So if the split of one op moves to
+    an earlier place, it runs again, and so does what it reads, as far as that is not held.
+    """
+    counts = np.where(problem.may_repeat, np.diff(problem.first_reader), 0)
+    splits = np.zeros((problem.num_rows, max_runs - 1), np.int32)
+    splits[:, :1] = counts[:, None]
+    return Choices(None, splits)
 
 
 @uninlined

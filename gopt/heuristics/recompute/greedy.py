@@ -11,7 +11,7 @@ from jaxtyping import Int32
 
 from gopt.cost.recompute.cost import Cost, evaluate
 from gopt.cost.recompute.problem import Problem
-from gopt.cost.recompute.runs import Choices
+from gopt.cost.recompute.runs import Choices, behind_all
 
 NEAR = 32  # changes that are costed in every round: the best ones when all were costed last
 ROUNDS = 16  # rounds until all changes are costed again
@@ -32,11 +32,11 @@ def greedy(problem: Problem, budget: int, *, evaluations: int = 50_000) -> Choic
       budget: memory that a candidate may need, units.
       evaluations: largest number of candidates to cost.
     """
-    start, ops, splits = _changes(problem)
+    choices = behind_all(problem, max_runs=2)
+    ops, splits = _changes(problem, choices.splits[:, 0])
     problem = problem._replace(excess_shift=_least_shift(problem))
     # Excesses are rounded down: with so much less budget all that is above it counts.
     below = np.int32(max(int(budget) - 2 ** int(problem.excess_shift) + 1, 0))
-    choices = Choices(None, start[:, None])
     now = _wide(_one(problem, choices, below))
     every = np.arange(len(ops))
     near, age, used = every, ROUNDS, 1
@@ -69,24 +69,22 @@ def _gains(now: Cost, costs: Cost, budget: int) -> np.ndarray:
 
 
 def _changes(
-    problem: Problem,
-) -> tuple[Int32[np.ndarray, " N"], Int32[np.ndarray, " M"], Int32[np.ndarray, " M"]]:
-    """Return the splits without recomputation, and the op and the new split of each change."""
+    problem: Problem, start: Int32[np.ndarray, " N"]
+) -> tuple[Int32[np.ndarray, " M"], Int32[np.ndarray, " M"]]:
+    """Return the op and the new split of each change, given the splits without recomputation."""
     n = problem.num_rows
-    counts = np.diff(problem.first_reader)
-    start = np.where(problem.may_repeat, counts, 0).astype(np.int32)
     found = []
     made = np.bincount(problem.producer, problem.size, minlength=n)
     is_open = start > 0
     heavy = is_open & (made >= LIGHT * made[is_open].sum())
     for op in np.flatnonzero(heavy).tolist():
-        readers = problem.readers[problem.first_reader[op] :][: counts[op]]
+        readers = problem.readers[problem.first_reader[op] :][: start[op]]
         gap = int(np.argmax(np.diff(readers))) + 1 if len(readers) > 1 else 0
-        found += [(op, split) for split in {0, gap, int(counts[op])}]
+        found += [(op, split) for split in {0, gap, int(start[op])}]
     length = BLOCK * max(-(-len(found) // BLOCK), 1)
     found += [(n - 1, 0)] * (length - len(found))
     ops, splits = np.array(found, np.int32).T
-    return start, ops, splits
+    return ops, splits
 
 
 def _least_shift(problem: Problem) -> Int32[np.ndarray, ""]:

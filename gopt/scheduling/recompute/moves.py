@@ -59,18 +59,6 @@ def moves(problem: Problem) -> Moves:
     )
 
 
-def behind_all(problem: Problem, max_runs: int) -> Choices:
-    """Return the candidate in which nothing runs again, in the order of the program.
-
-    Each op has a split behind the first runs of all its readers. So if the split of one op moves to
-    an earlier place, it runs again, and so does what it reads, as far as that is not held.
-    """
-    counts = np.where(problem.may_repeat, np.diff(problem.first_reader), 0)
-    splits = np.zeros((problem.num_rows, max_runs - 1), np.int32)
-    splits[:, :1] = counts[:, None]
-    return Choices(None, splits)
-
-
 def neighbour(problem: Problem, tables: Moves, key: PRNGKeyArray, choices: Choices) -> Choices:
     """Return a candidate with one random change.
 

@@ -14,9 +14,9 @@ from jaxtyping import PRNGKeyArray
 
 from gopt.cost.recompute.cost import Cost, evaluate
 from gopt.cost.recompute.problem import Problem
-from gopt.cost.recompute.runs import Choices
+from gopt.cost.recompute.runs import Choices, behind_all
 from gopt.heuristics.recompute.greedy import greedy
-from gopt.scheduling.recompute.moves import Moves, behind_all, moves, neighbour
+from gopt.scheduling.recompute.moves import Moves, moves, neighbour
 from gopt.search import annealing
 from gopt.search.loop import Loop, LoopResult, Run, whole
 

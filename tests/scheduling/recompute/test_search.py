@@ -7,12 +7,12 @@ import pytest
 from gopt.cost.hardware import unit_rate_devices
 from gopt.cost.recompute.cost import Cost, cost_of_runs, evaluate, runs_of
 from gopt.cost.recompute.problem import prepare
-from gopt.cost.recompute.runs import Choices
+from gopt.cost.recompute.runs import Choices, behind_all
 from gopt.graph.graph import Op, Output, from_ops
 from gopt.graph.padding import pad
 from gopt.heuristics.recompute import greedy
 from gopt.host.progress import Progress
-from gopt.scheduling.recompute.moves import behind_all, moves, neighbour
+from gopt.scheduling.recompute.moves import moves, neighbour
 from gopt.scheduling.recompute.search import EXCESS, OVER, objective, search
 from gopt.search.loop import Slices
 from tests import strategies
