@@ -44,7 +44,7 @@ def test_example_of_the_docstring_is_that_of_the_readme():
 @pytest.mark.slow
 def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(examples) == 6
+    assert len(examples) == 7
     monkeypatch.chdir(tmp_path)
     names = {}
     script = "\n".join(examples)
