@@ -29,6 +29,7 @@ class Settings(command_line.Settings):
       evaluations: budget of each search.
       repeats: rounds of timing; 0 times nothing.
       seed: random seed of the searches.
+      target: machine to compile for, such as "tpu v5e:2x2" with the extra `tpu`; then nothing runs.
       folder: folder of rows and tables.
     """
 
@@ -37,13 +38,16 @@ class Settings(command_line.Settings):
     evaluations: int = at_least(1, 20_000)
     repeats: int = at_least(0, 12)
     seed: int = 0
+    target: str | None = None
     folder: Path = Path("runs/memory")
 
 
 def main(settings: Settings) -> None:
     """Measure all steps, print the tables and save them."""
     options = settings.budgets, settings.evaluations, settings.repeats, settings.seed
-    rows = {name: partial(measure, name, *options) for name in settings.steps}
+    rows = {
+        name: partial(measure, name, *options, target=settings.target) for name in settings.steps
+    }
     found: list[dict[str, Any]] = store.collect(settings, "memory.json", rows, "steps")
     tables.show_rows(
         "Training steps: bytes without arguments as XLA plans them, flop, and time as a share of "

@@ -12,14 +12,21 @@ from gopt.heuristics.recompute import RULES
 from gopt.host.progress import Progress
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import median_ratio, memory, time_interleaved
-from gopt.program.program import Program, trace_program
-from gopt.scheduling.budget import BudgetReport, least_bytes, recomputed
-from gopt.scheduling.candidate import kernels_of
+from gopt.program.program import trace_program
+from gopt.result import Candidate
+from gopt.scheduling.budget import (
+    BudgetReport,
+    is_order_free,
+    jit_schedule,
+    least_bytes,
+    recomputed,
+)
+from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.recompute.plans import Plan, plan_of
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.xla.grouping import cloned_for_memory
-from gopt.xla.ordered import jit_ordered
+from gopt.xla.target import Target, target_of
 
 DONATED = (0, 1)
 BUDGETS = (0.9, 0.7, 0.5, 0.35, 0.25)  # of XLA's bytes without arguments
@@ -45,7 +52,12 @@ class Method(NamedTuple):
 
 
 def measure(
-    name: str, budgets: tuple[float, ...], evaluations: int, repeats: int, seed: int
+    name: str,
+    budgets: tuple[float, ...],
+    evaluations: int,
+    repeats: int,
+    seed: int,
+    target: str | None = None,
 ) -> list[dict[str, Any]]:
     """Return a row for each program of a step.
 
@@ -53,26 +65,29 @@ def measure(
       name: name of the step.
       budgets: shares of the bytes without arguments of the better of XLA's two programs.
       evaluations: budget of each search.
-      repeats: rounds of timing; 0 times nothing.
+      repeats: rounds of timing; 0 times nothing, and runs nothing.
       seed: random seed of the searches.
+      target: machine to compile for, see `gopt.schedule`; on another machine nothing runs.
 
     Raises:
       RuntimeError: a program has other values than the step.
     """
     step = plain(name)
     program = trace_program(step.fn, *step.args, donate_argnums=DONATED)
-    kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory)
+    machine = target_of(target)
+    kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory, target=machine)
     found = repeatable(kernels)
-    own = list(_own(step, program, found))
+    candidates = list(own_programs(step.fn, step.args, program, DONATED, kernels, Progress()))
+    own = [_method(step, found, c, None, found.seconds) for c in candidates]
     needs = [memory(method.compiled) for method in own]
     limit = min(each.without_arguments for each in needs)
     least = least_bytes(kernels)
-    methods = [*own, *_policies(name)]
+    methods = [*own, *_policies(name, machine)]
     for budget in budgets:
         bytes = int(budget * limit)
         if bytes >= least:
-            methods += _within(step, found, needs[0].arguments, budget, bytes, evaluations, seed)
-    times = _times(step, methods, repeats)
+            methods += _within(step, found, candidates[0], budget, bytes, evaluations, seed)
+    times = _times(step, methods, repeats) if machine.device is None else {}
     rows = []
     for method in methods:
         row: dict[str, Any] = {"step": name, "method": method.name, "budget": method.budget}
@@ -89,23 +104,32 @@ def measure(
     return rows
 
 
-def _own(step: Step, program: Program, found: Repeatable) -> Iterator[Method]:
-    for candidate in own_programs(step.fn, step.args, program, DONATED, found.kernels, Progress()):
-        if candidate.executable is not None:
-            lowered = candidate.executable.function.lower(*step.args)
-            yield Method(candidate.name, None, lowered.compile(), found.seconds)
+def _method(
+    step: Step,
+    found: Repeatable,
+    candidate: Candidate[KernelSchedule],
+    budget: float | None,
+    predicted: float | None,
+    name: str = "",
+    search: float = 0.0,
+) -> Method:
+    """Return a candidate of gopt as a method, compiled."""
+    decision, run = candidate.decision, candidate.executable
+    function = run.function if run and decision.options is not None else jit_schedule(decision)
+    compiled = found.kernels.target.compile(function, step.args)
+    return Method(name or candidate.name, budget, compiled, predicted, search)
 
 
-def _policies(name: str) -> Iterator[Method]:
+def _policies(name: str, target: Target) -> Iterator[Method]:
     for policy, step in checkpointed(name).items():
-        lowered = jax.jit(step.fn, donate_argnums=DONATED).lower(*step.args)
-        yield Method(policy, None, lowered.compile())
+        function = jax.jit(step.fn, donate_argnums=DONATED)
+        yield Method(policy, None, target.compile(function, step.args))
 
 
 def _within(
     step: Step,
     found: Repeatable,
-    arguments: int,
+    own: Candidate[KernelSchedule],
     budget: float,
     bytes: int,
     evaluations: int,
@@ -113,20 +137,21 @@ def _within(
 ) -> Iterator[Method]:
     """Yield programs for one budget: of gopt, and of published rules."""
     began = time.perf_counter()
-    report = BudgetReport(bytes + arguments, max_trips=0)
-    *_, best = recomputed(step.args, found, report, arguments, evaluations, seed, Progress())
-    if best.executable is not None:
-        seconds = time.perf_counter() - began
-        compiled = best.executable.function.lower(*step.args).compile()
-        yield Method(f"gopt, {100 * budget:.0f} %", budget, compiled, best.predicted, seconds)
+    arguments = own.memory.arguments if own.memory else 0
+    report = BudgetReport(bytes + arguments, 0, found.kernels.target)
+    every = list(recomputed(step.args, found, report, own, evaluations, seed, Progress()))
+    best, seconds = every[report.choose(every)], time.perf_counter() - began
+    share = f"{100 * budget:.0f} %"
+    yield _method(step, found, best, budget, best.predicted, f"gopt, {share}", seconds)
     units = int((bytes + found.given) // float(found.problem.unit))
     for rule, runs_for in RULES.items():
         began = time.perf_counter()
         plan = _plan(found, runs_for, units)
         if plan is not None:
-            seconds = time.perf_counter() - began
-            compiled = jit_ordered(plan.schedule.kernels.program).lower(*step.args).compile()
-            yield Method(f"{rule}, {100 * budget:.0f} %", budget, compiled, plan.seconds, seconds)
+            seconds, target = time.perf_counter() - began, found.kernels.target
+            schedule = plan.schedule._replace(is_free=is_order_free(target))
+            compiled = target.compile(jit_schedule(schedule), step.args)
+            yield Method(f"{rule}, {share}", budget, compiled, plan.seconds, seconds)
 
 
 def _plan(

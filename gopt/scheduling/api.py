@@ -24,6 +24,7 @@ from gopt.scheduling.plan import SchedulePlan, make_plan
 from gopt.scheduling.searches import LEARNED, SEARCHES, Finder, ScheduleSearch
 from gopt.search_argument import Weights, check_search, search_name
 from gopt.xla.buffers import unshared_graph
+from gopt.xla.target import target_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -153,6 +154,7 @@ def schedule(
     confirm: int = 2,
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
+    target: str | None = None,
     drop_effects: DropEffects = None,
     seconds: float | None = None,
     progress: Show = True,
@@ -206,6 +208,10 @@ def schedule(
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
+      target: machine to compile for, used with `memory`; by default this one. "tpu v5e:2x2" is a
+        TPU version and the shape of a topology, of which one chip is used; no TPU is needed, but
+        the extra `tpu`. Bytes are XLA's account for it, times its roofline. The function that comes
+        back runs where its arguments are.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which searches end with the best schedule so far, s; by
         default only Ctrl-C ends them early. Compilation counts, too, but is not cut. The best
@@ -223,6 +229,7 @@ def schedule(
         needs; or `weights` holds something else than a policy
         for the objective and the number of devices.
       FileNotFoundError: the file `weights` does not exist.
+      ImportError: the extra for `target` is not installed.
 
     Example:
       import gopt, jax, jax.numpy as jnp
@@ -242,6 +249,8 @@ def schedule(
                 raise ValueError(f"{name} is given: expected none beside memory=")
         if search != "best":
             raise ValueError(f"search is {search!r}: expected 'best' beside memory=")
+    elif target is not None:
+        raise ValueError("target is given: expected none without memory=")
     objective = objective or "peak_memory"
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
@@ -263,9 +272,10 @@ def schedule(
     check_arrays((), program)  # of arguments, shapes are enough
     program = unroll(program, max_trips=max_trips) if max_trips else program
     if memory is not None:
+        machine, donated = target_of(target), donate_argnums
         with work, work.interrupts_noted():
             return within_budget(
-                fn, args, program, memory, evaluations, seed, donate_argnums, max_trips, work
+                fn, args, program, memory, evaluations, seed, donated, max_trips, machine, work
             )
     finder = Finder(search, weights, evaluations, seed, work)
     if hardware is None:

@@ -1,8 +1,8 @@
 """The fastest program of a function that fits into a budget of bytes.
 
 XLA's own programs come first. If none fits, kernels run again: what runs again, and in which order,
-is searched by the model, and compiled. If XLA needs more than the budget for it, the search is
-repeated for fewer bytes.
+is searched by the model, and compiled. If XLA needs more or much less than the budget for it, the
+search is repeated for other bytes.
 """
 
 import warnings
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from gopt.cost.hardware import unit_rate_devices
@@ -23,13 +24,16 @@ from gopt.plots.units import format_bytes, parse_bytes
 from gopt.program.program import Program
 from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of
-from gopt.scheduling.on_this_device import confirmed, own_programs
+from gopt.scheduling.on_this_device import measured, own_programs
 from gopt.scheduling.plan import SchedulePlan, make_plan
 from gopt.scheduling.recompute.plans import Plan, search_plan
 from gopt.scheduling.recompute.program import Repeatable, repeatable
+from gopt.xla.applied import executable, jit_donating
 from gopt.xla.buffers import kernel_graph, overwritten
+from gopt.xla.free_order import in_free_order
 from gopt.xla.grouping import cloned_for_memory
-from gopt.xla.ordered import jit_ordered
+from gopt.xla.ordered import COMPILER_OPTIONS, ordered
+from gopt.xla.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +42,7 @@ Budget = int | float | str
 
 COMPILATIONS = 4  # of programs of gopt, at most
 MARGIN = 0.002  # share of the budget that is left free from the start
+SPARE = 0.9  # a program of a smaller share of the budget could be faster
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,11 +52,13 @@ class BudgetReport:
     Attributes:
       budget: bytes that the program may need, arguments included.
       max_trips: every `scan` of at most so many iterations was unrolled.
+      target: machine that programs were compiled for.
       cut_note: a sentence if the search was cut short; else empty.
     """
 
     budget: int
     max_trips: int
+    target: Target
     cut_note: str = ""
 
     verb = "schedule"
@@ -61,6 +68,12 @@ class BudgetReport:
     def fits(self, candidate: Candidate[KernelSchedule]) -> bool:
         """Return whether a candidate needs no more than the budget, by XLA's own account."""
         return candidate.memory is not None and candidate.memory.total <= self.budget
+
+    def choose(self, candidates: Sequence[Candidate[KernelSchedule]]) -> int:
+        """Return the index of the fastest candidate that fits, or of the one that comes nearest."""
+        needs = [c.memory.total if c.memory else np.inf for c in candidates]
+        times = [c.predicted if self.fits(c) else np.inf for c in candidates]
+        return int(np.argmin(times if any(map(self.fits, candidates)) else needs))
 
     def plan(self, result: Result) -> SchedulePlan:
         """Return the decision as a plan."""
@@ -81,7 +94,7 @@ class BudgetReport:
         kernels = len(result.before.decision.kernels.groups)
         return (
             f"{len(result.program.equations)} equations, {kernels} kernels; budget "
-            f"{format_bytes(self.budget)} with arguments; time by the model of one CPU core"
+            f"{format_bytes(self.budget)} with arguments; {time_note(self.target)}"
         )
 
     def notes(self, result: Result) -> list[str]:
@@ -100,6 +113,13 @@ class BudgetReport:
         text = f"{candidate.name} needs {format_bytes(needs)} with arguments"
         over = needs - self.budget
         return f"{text}, {format_bytes(over)} above the budget" if over > 0 else text
+
+
+def time_note(target: Target) -> str:
+    """Return where times are from, for a table."""
+    if target.device is None:
+        return "time by the model of one CPU core"
+    return f"compiled for {target.name}, one chip; time by its roofline"
 
 
 def check_budget(memory: Any) -> None:
@@ -145,6 +165,7 @@ def within_budget(
     seed: int,
     donate_argnums: int | Sequence[int],
     max_trips: int,
+    target: Target,
     work: Progress,
 ) -> Result[KernelSchedule, BudgetReport]:
     """Return the fastest program found that fits; arguments are as in `gopt.schedule`.
@@ -153,13 +174,13 @@ def within_budget(
       ValueError: no program of the kernels can fit.
     """
     work.phase("kernels compiled")
-    kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory)
+    kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory, target=target)
     work.phase("XLA's own programs compiled")
     candidates = list(own_programs(fn, args, program, donate_argnums, kernels, work))
     found = repeatable(kernels)
     candidates = [c._replace(predicted=found.seconds) for c in candidates]
     own = [c.memory for c in candidates if c.memory is not None]
-    report = BudgetReport(budget_bytes(memory, own), max_trips)
+    report = BudgetReport(budget_bytes(memory, own), max_trips, target)
     if kernels.program.equations and not any(map(report.fits, candidates)):
         least = least_bytes(kernels) + own[0].arguments
         if report.budget < least:
@@ -169,20 +190,18 @@ def within_budget(
                 f"memory is {memory!r}, {format_bytes(report.budget)} with arguments: the largest "
                 f"kernel alone needs {format_bytes(least)} with arguments{hint}"
             )
-        arguments = own[0].arguments
-        candidates += recomputed(args, found, report, arguments, evaluations, seed, work)
-    needs = [c.memory.total for c in candidates if c.memory is not None]  # all are compiled
-    times = [c.predicted if report.fits(c) else np.inf for c in candidates]
-    chosen = int(np.argmin(times if any(map(report.fits, candidates)) else needs))
-    if report.fits(candidates[chosen]):
+        candidates += recomputed(args, found, report, candidates[0], evaluations, seed, work)
+    chosen = report.choose(candidates)
+    after = candidates[chosen]
+    if report.fits(after):
         reason = "it fits, and nothing that fits is faster by the model"
     else:
         reason = "nothing that was found fits, and it comes nearest"
-        over = format_bytes(needs[chosen] - report.budget)
+        over = format_bytes(after.memory.total - report.budget if after.memory else 0)
         warnings.warn(f"nothing that was found fits: {over} above the budget", stacklevel=4)
-    after = candidates[chosen]
     reason += flag_note(after.decision.options or {})
-    if after.decision.options is None and after.executable is not None and after.executable.options:
+    has_options = after.executable is not None and after.executable.options
+    if target.device is None and after.decision.options is None and has_options:
         candidates.append(after.nested(args)._replace(predicted=after.predicted))
     report = replace(report, cut_note=work.cut_note)
     return Result(program, tuple(candidates), chosen, reason, report)
@@ -192,46 +211,113 @@ def recomputed(
     args: tuple[Any, ...],
     found: Repeatable,
     report: BudgetReport,
-    arguments: int,
+    own: Candidate[KernelSchedule],
     evaluations: int,
     seed: int,
     work: Progress,
 ) -> Iterator[Candidate[KernelSchedule]]:
-    """Yield programs that run kernels again, compiled, until one fits or no plan does.
+    """Yield programs that run kernels again, compiled, until one fits well or no plan does.
+
+    A plan can be said to XLA in two ways: in a whole order, or in XLA's own order, but for second
+    runs, which wait. The other way is tried once, if the first plan does not fit in the first way.
 
     Args:
       args: arguments of the function; shapes are enough.
       found: kernels that may run more than once.
       report: the budget.
-      arguments: bytes of the arguments by XLA's account.
+      own: XLA's own program.
       evaluations: number of candidates of one search.
       seed: random seed.
       work: shows progress, and ends searches.
     """
-    limit = report.budget - arguments  # bytes without arguments
-    aim = round(limit * (1 - MARGIN))
-    for compilation in range(COMPILATIONS):
-        key = COMPILATIONS * seed + compilation
-        plan = search_plan(found, limit, aim, evaluations, key, work)
-        name = "recomputed" if not compilation else f"recomputed {compilation + 1}"
+    if own.memory is None:
+        return
+    limit = report.budget - own.memory.arguments  # bytes without arguments
+    (peak,) = own.decision.peak
+    # Bytes by the model for one of XLA's: more than one where XLA holds values near the cores, or
+    # in fewer bits.
+    ratio = (peak - own.memory.arguments) / max(own.memory.without_arguments, 1)
+    ratio = ratio if ratio > 1 / SPARE else 1.0
+    is_free, left = is_order_free(report.target), COMPILATIONS
+    while left:
+        scaled = round(limit * ratio)
+        key = COMPILATIONS * seed + COMPILATIONS - left
+        plan = search_plan(found, scaled, round(scaled * (1 - MARGIN)), evaluations, key, work)
+        name = "recomputed" if left == COMPILATIONS else f"recomputed {COMPILATIONS - left + 1}"
         work.phase("program compiled")
-        candidate = compiled_plan(name, plan, args)
-        yield candidate
-        needs = candidate.memory.total if candidate.memory else 0
-        if needs <= report.budget or plan.packed > limit or work.is_over:
+        ways = {is_free: compiled_plan(_named(name, is_free), plan, args, is_free=is_free)}
+        yield ways[is_free]
+        if _needs(ways[is_free]) > limit and left == COMPILATIONS and not work.is_over:
+            left -= 1
+            other = not is_free
+            ways[other] = compiled_plan(_named(name, other), plan, args, is_free=other)
+            yield ways[other]
+        left -= 1
+        is_free = min(ways, key=lambda way: _needs(ways[way]))
+        needs = _needs(ways[is_free])
+        before, ratio = ratio, plan.packed / max(needs, 1)
+        is_near = ratio <= before / SPARE if needs <= limit else plan.packed > scaled
+        if is_near or work.is_over:
             return
-        aim -= needs - report.budget
+        ratio *= min(limit / max(needs, 1), 1) ** 0.1  # the further from it, the less is known
 
 
-def compiled_plan(name: str, plan: Plan, args: tuple[Any, ...]) -> Candidate[KernelSchedule]:
-    """Return a plan as a candidate, compiled."""
-    function = jit_ordered(plan.schedule.kernels.program)
-    candidate = confirmed(name, plan.schedule, function, function.lower(*args).compile())
-    return candidate._replace(predicted=plan.seconds)
+def is_order_free(target: Target) -> bool:
+    """Return whether XLA should order the kernels on a machine: a whole order harms on TPUs."""
+    return target.platform == "tpu"
+
+
+def _named(name: str, is_free: bool) -> str:
+    return f"{name}, XLA's order" if is_free else name
+
+
+def _needs(candidate: Candidate[KernelSchedule]) -> int:
+    return candidate.memory.without_arguments if candidate.memory else 0
+
+
+def compiled_plan(
+    name: str, plan: Plan, args: tuple[Any, ...], *, is_free: bool
+) -> Candidate[KernelSchedule]:
+    """Return a plan as a candidate, compiled.
+
+    Args:
+      name: name of the candidate.
+      plan: what runs again, and the order.
+      args: arguments of the function; shapes are enough.
+      is_free: whether XLA orders kernels, and second runs alone wait.
+    """
+    schedule = plan.schedule._replace(is_free=is_free)
+    target, program = schedule.kernels.target, schedule.kernels.program
+    function = jit_schedule(schedule)
+    compiled = target.compile(function, args)
+    # It runs where its arguments are, and not on a machine that is only described.
+    own = function if target.device is None else None
+    options = COMPILER_OPTIONS.get(jax.default_backend())
+    run = executable(_equations(schedule), options, program, function=own)
+    return measured(name, schedule, run, compiled)._replace(predicted=plan.seconds)
+
+
+def jit_schedule(schedule: KernelSchedule) -> Any:
+    """Return a schedule of one device as a function, jitted for the machine of its kernels."""
+    kernels = schedule.kernels
+    options = COMPILER_OPTIONS.get(kernels.target.platform)
+    return jit_donating(_equations(schedule), kernels.program, options)
+
+
+def _equations(schedule: KernelSchedule) -> Callable[..., Any]:
+    kernels = schedule.kernels
+    if schedule.is_free:
+        return in_free_order(kernels.program, kernels.groups)
+    return ordered(kernels.program)
 
 
 def least_bytes(kernels: CompiledKernels) -> int:
-    """Return bytes that every sequence of runs needs, without arguments."""
+    """Return bytes that every sequence of runs needs, without arguments; 0 if they are not known.
+
+    A machine that is only described may hold values near its cores, or in fewer bits.
+    """
+    if kernels.target.device is not None:
+        return 0
     program = kernels.program
     graph = kernel_graph(program, kernels.workspace, overwritten(program, alone=False)).graph
     problem = prepare(pad(graph), unit_rate_devices(1))

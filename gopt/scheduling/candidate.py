@@ -17,12 +17,13 @@ from gopt.search.parallel import on_host
 from gopt.xla import Group, group, groups, materialised, merge_duplicates
 from gopt.xla.grouping import cloned_by_xla
 from gopt.xla.ordered import jit_ordered
+from gopt.xla.target import Target, this_machine
 from gopt.xla.workspace import workspaces
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompiledKernels:
-    """A program as the kernels that XLA makes of it on the default backend.
+    """A program as the kernels that XLA makes of it on a machine.
 
     Attributes:
       merged: whether equations that compute the same were merged first.
@@ -30,9 +31,11 @@ class CompiledKernels:
       program: one equation for each kernel, in the order of the equations that end them.
       groups: the equations of each kernel. `[K]`
       written: equations whose results XLA writes to memory, in its own order.
-      workspace: bytes that a kernel needs only while it runs, by the first result.
-      compiled: the kernels in the order of the program, through XLA.
-      function: the same, jitted.
+      workspace: bytes that a kernel needs only while it runs, by the first result; 0 on a machine
+        that is only described.
+      target: the machine.
+      function: the kernels in the order of the program, jitted.
+      compiled: the same, through XLA; `None` for a machine that is only described.
     """
 
     merged: bool
@@ -41,8 +44,9 @@ class CompiledKernels:
     groups: tuple[Group, ...]
     written: tuple[int, ...]
     workspace: dict[Var, float]
-    compiled: jax.stages.Compiled
+    target: Target
     function: Any
+    compiled: jax.stages.Compiled | None
 
     def in_order_of_xla(self, written: tuple[int, ...]) -> Program:
         """Return the kernels in the order in which XLA has written equations."""
@@ -69,6 +73,7 @@ def kernels_of(
     *,
     merged: bool,
     is_cloned: Callable[[JaxprEqn], bool] = cloned_by_xla,
+    target: Target | None = None,
 ) -> CompiledKernels:
     """Return a program as kernels. It is compiled, from shapes alone; nothing runs.
 
@@ -76,22 +81,27 @@ def kernels_of(
       program: equations as they were traced.
       merged: whether equations that compute the same are merged first, as XLA merges them.
       is_cloned: whether an equation is in each kernel that reads its result.
+      target: machine to compile for, by default this one.
     """
+    target = target or this_machine()
     source = merge_duplicates(program) if merged else program
-    written = materialised(source)
+    written = materialised(source, target=target)
     parts = groups(source, written, is_cloned)
     kernels = group(source, parts)
     function = jit_ordered(kernels)
-    compiled = function.lower(*kernels.arguments()).compile()
+    # What a kernel needs while it runs is near the cores of machines that are described.
+    compiled = function.lower(*kernels.arguments()).compile() if target.device is None else None
+    needs = workspaces(kernels, compiled) if compiled else {}
     return CompiledKernels(
         merged=merged,
         source=source,
         program=kernels,
         groups=parts,
         written=written,
-        workspace=workspaces(kernels, compiled),
-        compiled=compiled,
+        workspace={e.outvars[0]: needs.get(e.outvars[0], 0.0) for e in kernels.equations},
+        target=target,
         function=function,
+        compiled=compiled,
     )
 
 
@@ -105,7 +115,8 @@ class KernelSchedule(NamedTuple):
       keys: random keys that decode to the schedule.
       schedule: order, start, end and memory of all items.
       peak: bytes that each device holds by the model, arguments included. `[D]`
-      options: compiler options, if it is XLA's own program; `None` for an order of gopt.
+      options: compiler options, if it is XLA's own program; `None` for a decision of gopt.
+      is_free: whether XLA orders kernels, and second runs alone wait.
     """
 
     kernels: CompiledKernels
@@ -115,6 +126,7 @@ class KernelSchedule(NamedTuple):
     schedule: Schedule
     peak: tuple[int, ...]
     options: dict[str, Any] | None = None
+    is_free: bool = False
 
     @property
     def makespan(self) -> float:

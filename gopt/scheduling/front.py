@@ -14,13 +14,14 @@ from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.program import trace_program, unroll
 from gopt.result import Candidate, Result
-from gopt.scheduling.budget import BudgetReport, compiled_plan, least_bytes
+from gopt.scheduling.budget import BudgetReport, compiled_plan, is_order_free, least_bytes
 from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.recompute.plans import Plan, plan_of, search_plan
 from gopt.scheduling.recompute.policies import POLICIES, choices_of
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.xla.grouping import cloned_for_memory
+from gopt.xla.target import target_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,6 +98,7 @@ def memory_front(
     seed: int = 0,
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
+    target: str | None = None,
     drop_effects: DropEffects = None,
     seconds: float | None = None,
     progress: Show = True,
@@ -105,8 +107,8 @@ def memory_front(
 
     Kernels may run again, so that their results need not be held, as in `gopt.schedule(memory=)`.
     XLA's own programs are compared, and the standard policies of `jax.checkpoint` over the whole
-    function, as gopt imitates them. Times are by a model of one CPU core; bytes are XLA's own
-    account of compiled programs, without captured arrays.
+    function, as gopt imitates them. Times are by a model of one CPU core, or by the roofline of
+    `target`; bytes are XLA's own account of compiled programs, without captured arrays.
 
     Args:
       fn: any function of pytrees of arrays, such as a training step.
@@ -117,6 +119,8 @@ def memory_front(
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
+      target: machine to compile for, such as "tpu v5e:2x2", see `gopt.schedule`; by default this
+        one.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which searches end with the best so far, s; by default
         only Ctrl-C ends them early.
@@ -137,6 +141,7 @@ def memory_front(
     check_whole_numbers(2, points=points)
     check_whole_numbers(1, evaluations=evaluations)
     check_whole_numbers(0, seed=seed, max_trips=max_trips)
+    machine = target_of(target)
     work = Progress("gopt.memory_front", progress, seconds=seconds)
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
@@ -146,7 +151,7 @@ def memory_front(
     program = unroll(program, max_trips=max_trips) if max_trips else program
     with work, work.interrupts_noted():
         work.phase("kernels compiled")
-        kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory)
+        kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory, target=machine)
         if not kernels.program.equations:
             raise ValueError("the function has no kernel: nothing can run again")
         work.phase("XLA's own programs compiled")
@@ -159,8 +164,8 @@ def memory_front(
             if work.is_interrupted:
                 break
             work.advance(k)
-            candidates.append(compiled_plan(name, plan, args))
-    report = BudgetReport(0, max_trips, cut_note=work.cut_note)
+            candidates.append(compiled_plan(name, plan, args, is_free=is_order_free(machine)))
+    report = BudgetReport(0, max_trips, machine, cut_note=work.cut_note)
     return _front(
         [
             Result(

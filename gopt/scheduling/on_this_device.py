@@ -64,7 +64,9 @@ def through_xla(
             return
         suffix = _suffix(kernels)
         first = schedule_of(kernels, kernels.program)
-        yield confirmed(f"program order{suffix}", first, kernels.function, kernels.compiled)
+        if kernels.compiled is not None:
+            name = f"program order{suffix}"
+            yield confirmed(name, first, kernels.function, kernels.compiled)
         for name, other in _orders(kernels, finder, progress).items():
             found.append((f"{name}{suffix}", schedule_of(kernels, other)))
         if progress.is_over or len(kernels.source.equations) == len(program.equations):
@@ -100,11 +102,11 @@ def own_programs(
     ) -> Candidate[KernelSchedule]:
         schedule = schedule_of(kernels, kernels.in_order_of_xla(written))
         run = own_executable(fn, options, program, donate_argnums)
-        compiled = run.function.lower(*args).compile()
-        return _measured(name, schedule._replace(options=options), run, compiled)
+        compiled = kernels.target.compile(run.function, args)
+        return measured(name, schedule._replace(options=options), run, compiled)
 
     yield own("XLA", kernels.written, {})
-    saving = MEMORY_SCHEDULER.get(jax.default_backend())
+    saving = MEMORY_SCHEDULER.get(kernels.target.platform)
     if saving is not None and not progress.is_interrupted:
         yield own("XLA, memory scheduler", materialised(kernels.source, saving), saving)
 
@@ -124,10 +126,10 @@ def confirmed(
     options = COMPILER_OPTIONS.get(jax.default_backend())
     program = schedule.traced.program
     run = executable(ordered(program), options, program, function=function)
-    return _measured(name, schedule, run, compiled)
+    return measured(name, schedule, run, compiled)
 
 
-def _measured(
+def measured(
     name: str, schedule: KernelSchedule, run: Executable, compiled: jax.stages.Compiled
 ) -> Candidate[KernelSchedule]:
     """Return a candidate with its bytes by XLA, and a peak with the arguments that XLA has."""

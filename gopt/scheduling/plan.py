@@ -16,8 +16,9 @@ from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.staged import Staged
 from gopt.scheduling.stages import Transfer
 from gopt.xla import Group, group, merge_duplicates
-from gopt.xla.applied import apply_executable, executable, own_executable
+from gopt.xla.applied import apply_executable, executable, jit_donating, own_executable
 from gopt.xla.buffers import unshared_graph
+from gopt.xla.free_order import in_free_order
 from gopt.xla.grouping import check_groups
 from gopt.xla.ordered import COMPILER_OPTIONS, check_options, check_order, jit_ordered, ordered
 from gopt.xla.recomputed import repeated
@@ -27,6 +28,7 @@ _KINDS = {
     **{"fingerprint": str, "platform": str, "max_trips": _INDEX, "merged": bool},
     **{"groups": [[_INDEX]], "runs": [_INDEX], "workspace": [float], "device": [_INDEX]},
     **{"transfers": [[_INDEX]], "peak": [range(2**63)], "options": (None, dict)},
+    **{"is_free": bool},
 }
 
 
@@ -46,6 +48,7 @@ class SchedulePlan:
       transfers: transfers between devices, in order.
       peak: bytes that each device holds by the model. `[D]`
       options: compiler options, if XLA's own program needs least; `None` for a plan of gopt.
+      is_free: whether XLA orders kernels, and second runs alone wait.
     """
 
     fingerprint: str
@@ -59,6 +62,7 @@ class SchedulePlan:
     transfers: tuple[Transfer, ...]
     peak: tuple[int, ...]
     options: dict[str, Any] | None = None
+    is_free: bool = False
 
     def __repr__(self) -> str:
         return (
@@ -81,8 +85,8 @@ class SchedulePlan:
     ) -> Any:
         """Return `fn` as planned; it has the signature and the values of `fn`.
 
-        A plan for one device gives a jitted function, whose order was checked; one for several
-        gives a function that is driven from the host, and refuses tracers.
+        A plan for one device gives a jitted function, whose order was checked if the plan has one;
+        a plan for several gives a function that is driven from the host, and refuses tracers.
 
         Args:
           fn: the function that was planned, or one that is traced to the same equations.
@@ -116,6 +120,12 @@ class SchedulePlan:
     ) -> Any:
         """Return the function of the program that was planned, as in `apply`."""
         kernels, found = self.kernels(program), self._devices(devices)
+        if self.is_free:
+            free = in_free_order(kernels, self.runs)
+            options = COMPILER_OPTIONS.get(self.platform)
+            function = jit_donating(free, kernels, options, found[0])
+            run = executable(free, options, kernels, function=function)
+            return apply_executable(run, name=repr(self), nested=nested)
         if len(self.peak) == 1:
             function = jit_ordered(kernels, found[0])
             check_order(kernels, function.lower(*program.arguments()).compile())
@@ -190,6 +200,8 @@ def _check(plan: SchedulePlan) -> None:
         )
     if len(plan.runs) > len(plan.groups) and len(plan.peak) > 1:
         raise ValueError("runs has a kernel twice on several devices: expected each once")
+    if plan.is_free and (len(plan.peak) > 1 or plan.options is not None):
+        raise ValueError("is_free is true: expected false for several devices, or with options")
     if not plan.peak:
         raise ValueError("peak is empty: expected one for each device")
     devices, ops = range(len(plan.peak)), range(len(plan.device))
@@ -246,7 +258,7 @@ def make_plan(candidate: KernelSchedule, program: Program, max_trips: int) -> Sc
         ran += item in number and number[item] >= len(sources)
     return SchedulePlan(
         fingerprint=fingerprint(program),
-        platform=jax.default_backend(),
+        platform=kernels.target.platform,
         max_trips=max_trips,
         merged=kernels.merged,
         groups=tuple(first),
@@ -256,4 +268,5 @@ def make_plan(candidate: KernelSchedule, program: Program, max_trips: int) -> Sc
         transfers=tuple(transfers),
         peak=candidate.peak,
         options=candidate.options,
+        is_free=candidate.is_free,
     )

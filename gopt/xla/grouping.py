@@ -20,27 +20,35 @@ from gopt.program.primitives import DUPLICATED_BY_XLA
 from gopt.program.program import Program
 from gopt.xla import hlo_text
 from gopt.xla.labels import labelled, module_kernels
+from gopt.xla.target import Target, this_machine
 
 Group = tuple[int, ...]
 
 
-def materialised(program: Program, options: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+def materialised(
+    program: Program,
+    options: Mapping[str, Any] | None = None,
+    target: Target | None = None,
+) -> tuple[int, ...]:
     """Return the equations whose results XLA writes to memory, in execution order.
 
-    The program is compiled for the default backend, from shapes alone; nothing runs.
+    The program is compiled from shapes alone; nothing runs.
 
     Args:
       program: program to compile.
       options: additional compiler options.
+      target: machine to compile for, by default this one.
 
     Returns:
       Positions of the equations.
     """
-    # With "cse", XLA would merge equal equations and keep one label. The optimisation of the
-    # generated code does not matter here, so it is off.
-    own = {"xla_disable_hlo_passes": "cse", "xla_backend_optimization_level": 0}
+    target = target or this_machine()
+    # With "cse", XLA would merge equal equations and keep one label.
+    own: dict[str, Any] = {"xla_disable_hlo_passes": "cse"}
+    if target.device is None:  # the optimisation of the generated code does not matter here
+        own["xla_backend_optimization_level"] = 0
     function = jax.jit(labelled(program), compiler_options={**own, **(options or {})})
-    compiled = function.lower(*program.arguments()).compile()
+    compiled = target.compile(function, program.arguments())
     found = module_kernels(hlo_text.parse(compiled.as_text() or ""))
     # The last of several steps writes the result.
     return tuple(reversed(dict.fromkeys(k for _, labels in reversed(found) for k in labels)))

@@ -16,6 +16,8 @@ from gopt.xla.hlo_text import Computation, Instruction, Module
 _LABEL = re.compile(r"\bgopt(\d+)/")
 _VIEWS = frozenset(("bitcast", "get-tuple-element", "tuple", "opt-barrier"))
 _NO_KERNELS = _VIEWS | {"parameter", "constant", "after-all"}  # never executed as kernels
+# Bring values nearer to a core, beside the kernels.
+_MOVES = frozenset(("copy-start", "copy-done", "slice-start", "slice-done"))
 
 
 def labelled(program: Program) -> Callable[..., Any]:
@@ -52,10 +54,12 @@ def module_kernels(module: Module) -> list[tuple[Instruction, set[int]]]:
     read_by: dict[str, set[int]] = {}
     for instruction in reversed(module.entry.instructions.values()):
         labels = _written(module, instruction) or read_by.get(instruction.name, set())
-        if instruction.opcode not in _NO_KERNELS:
+        is_move = _is_move(instruction)
+        if instruction.opcode not in _NO_KERNELS and not is_move:
             found[instruction.name] = labels
         for operand in instruction.operands:
-            passed = read_by.get(instruction.name, set()) if is_view(instruction) else labels
+            is_shown = is_move or is_view(instruction)
+            passed = read_by.get(instruction.name, set()) if is_shown else labels
             read_by.setdefault(operand, set()).update(passed)
     return [(module.entry.instructions[name], found[name]) for name in reversed(found)]
 
@@ -63,6 +67,11 @@ def module_kernels(module: Module) -> list[tuple[Instruction, set[int]]]:
 def is_view(instruction: Instruction) -> bool:
     """Return whether an instruction only shows its operands."""
     return instruction.opcode in _VIEWS
+
+
+def _is_move(instruction: Instruction) -> bool:
+    target = instruction.attributes.get("custom_call_target", "")
+    return instruction.opcode in _MOVES or "ConcatBitcast" in target
 
 
 def resolve_views(computation: Computation, instruction: Instruction) -> list[Instruction]:

@@ -11,10 +11,12 @@ from gopt.program.program import trace_program
 from gopt.scheduling.candidate import kernels_of
 from gopt.scheduling.recompute.program import expanded, repeatable
 from gopt.xla import hlo_text
+from gopt.xla.applied import jit_donating
 from gopt.xla.buffers import repeatable_graph
+from gopt.xla.free_order import in_free_order, second_runs
 from gopt.xla.grouping import cloned_for_memory
 from gopt.xla.labels import label_of
-from gopt.xla.ordered import check_order, jit_ordered
+from gopt.xla.ordered import COMPILER_OPTIONS, check_order, jit_ordered
 from gopt.xla.recomputed import kernel_runs, may_repeat, repeated
 from tests.tiers import slow
 
@@ -56,27 +58,67 @@ def random_runs(rng, found):
     return runs_of(found.problem, choices)
 
 
-@pytest.mark.parametrize("seed", [*range(4), *slow(*range(4, 200))])
-def test_xla_runs_random_plans_as_they_are_asked(found, seed):
-    ops = random_runs(np.random.default_rng(seed), found)
-    kernels = expanded(found, ops)
-    args = arguments()
-    compiled = jit_ordered(kernels.program).lower(*args).compile()
-    check_order(kernels.program, compiled)
-    module = hlo_text.parse(compiled.as_text())
-    parts = module.computations.values()  # a run may be fused into its only reader
+def check_second_runs(found, kernels, compiled):
+    """Check that XLA runs all second runs; one may be fused into its only reader."""
+    parts = hlo_text.parse(compiled.as_text()).computations.values()
     ran = {label_of(instruction) for part in parts for instruction in part.instructions.values()}
     ops_of = {found.kernels.groups[k] for k in found.traced.equations if k >= 0}
-    first = {equation.outvars[0] for equation in found.kernels.program.equations}
-    again = {
-        k
-        for k, equation in enumerate(kernels.program.equations)
-        if equation.outvars[0] not in first and kernels.groups[k] in ops_of
-    }
-    assert again <= ran
-    expected = jax.jit(step)(*args)
-    for a, b in zip(jit_ordered(kernels.program)(*args), expected, strict=True):
+    again = [k for k in second_runs(kernels.groups) if kernels.groups[k] in ops_of]
+    assert set(again) <= ran
+
+
+def check_values(function):
+    expected = jax.jit(step)(*arguments())
+    for a, b in zip(function(*arguments()), expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [*range(4), *slow(*range(4, 200))])
+def test_xla_runs_random_plans_as_they_are_asked(found, seed):
+    kernels = expanded(found, random_runs(np.random.default_rng(seed), found))
+    function = jit_ordered(kernels.program)
+    compiled = function.lower(*arguments()).compile()
+    check_order(kernels.program, compiled)
+    check_second_runs(found, kernels, compiled)
+    check_values(function)
+
+
+@pytest.mark.parametrize("seed", [*range(2), *slow(*range(2, 40))])
+def test_xla_runs_random_plans_again_in_its_own_order(found, seed):
+    kernels = expanded(found, random_runs(np.random.default_rng(seed), found))
+    free = in_free_order(kernels.program, kernels.groups)
+    function = jit_donating(free, kernels.program, COMPILER_OPTIONS["cpu"])
+    check_second_runs(found, kernels, function.lower(*arguments()).compile())
+    check_values(function)
+
+
+def test_second_runs_wait_for_the_kernel_before_them_and_others_are_free():
+    def fn(x):
+        y = jnp.sin(x)
+        z = jnp.cos(x) @ x
+        return y @ z
+
+    program = trace_program(fn, jnp.ones((4, 4)))
+    sin, cos, dot, last = range(4)
+    runs = (sin, cos, dot, sin, last)
+    again = repeated(program, runs)
+    assert second_runs(runs) == [3]
+    text = str(jax.make_jaxpr(in_free_order(again, runs))(jnp.ones((4, 4))))
+    (barrier,) = [line for line in text.splitlines() if "optimization_barrier" in line]
+    assert barrier.count("f32[4,4]") == 2  # the operand, and the product that is read later
+    np.testing.assert_allclose(
+        jax.jit(in_free_order(again, runs))(jnp.ones((4, 4))), fn(jnp.ones((4, 4))), rtol=1e-6
+    )
+    gradient = jax.grad(lambda x: in_free_order(again, runs)(x).sum())(jnp.ones((4, 4)))
+    np.testing.assert_allclose(gradient, jax.grad(lambda x: fn(x).sum())(jnp.ones((4, 4))), 1e-5)
+
+
+def test_a_second_run_may_wait_for_nothing():
+    program = trace_program(lambda x: (jnp.sin(x), jnp.cos(x)), 1.0)
+    runs = (0, 1, 0)
+    again = repeated(program, runs)
+    sin, cos = jax.jit(in_free_order(again, runs))(0.5)
+    np.testing.assert_allclose([sin, cos], [np.sin(0.5), np.cos(0.5)], rtol=1e-6)
 
 
 def test_a_run_has_results_of_its_own_and_readers_read_the_latest():

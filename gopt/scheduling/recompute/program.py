@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gopt.cost.fusion import rates
-from gopt.cost.hardware import unit_rate_devices
+from gopt.cost.hardware import op_seconds, unit_rate_devices
 from gopt.cost.recompute.problem import Problem, prepare
 from gopt.graph.padding import pad
 from gopt.graph.tracing import TracedGraph, from_program
@@ -56,22 +56,27 @@ def repeatable(kernels: CompiledKernels) -> Repeatable:
 
 
 def kernel_seconds(kernels: CompiledKernels, traced: TracedGraph) -> np.ndarray:
-    """Return the time of each op of a graph of kernels on one CPU core, s, `[N]`; 0 for arguments.
+    """Return the time of each op of a graph of kernels, s, `[N]`; 0 for arguments.
 
-    Work of the equations, bytes of the kernel's operands and results, and one launch, at the rates
-    of `gopt.cost.fusion.rates`.
+    On this machine, the time on one CPU core: work of the equations, bytes of the kernel's operands
+    and results, and one launch, at the rates of `gopt.cost.fusion.rates`. On a machine that is only
+    described, its roofline.
     """
     source = from_program(kernels.source)
-    work = rates.CPU.compute(source.graph)
+    machine = kernels.target.hardware
+    work = source.graph.flops if machine is not None else rates.CPU.compute(source.graph)
     of_equation = {k: work[op] for op, k in enumerate(source.equations)}
     seconds = np.zeros(len(traced.equations))
     for op, k in enumerate(traced.equations):
-        if k >= 0:
-            seconds[op] = (
-                sum(of_equation.get(equation, 0.0) for equation in kernels.groups[k])
-                + float(traced.graph.bytes[op]) * rates.CPU.seconds_per_byte
-                + rates.CPU.seconds_per_kernel
-            )
+        if k < 0:
+            continue
+        its_work = sum(float(of_equation.get(equation, 0.0)) for equation in kernels.groups[k])
+        its_bytes = float(traced.graph.bytes[op])
+        if machine is not None:
+            ((seconds[op],),) = op_seconds([its_work], [its_bytes], machine)
+        else:
+            moved = its_bytes * rates.CPU.seconds_per_byte
+            seconds[op] = its_work + moved + rates.CPU.seconds_per_kernel
     return seconds
 
 

@@ -1,0 +1,133 @@
+"""Machines that programs are compiled for, and verbs that compile for one that is described."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gopt
+from gopt.cost.hardware import unit_rate_devices
+from gopt.measure.timing import memory
+from gopt.scheduling import api, front
+from gopt.xla.target import Target, target_of, this_machine
+
+
+def step(weights, x):
+    """A training step whose activations are large beside the weights."""
+
+    def loss(weights):
+        h = x
+        for w in weights:
+            h = h + jnp.tanh(h @ w) * jnp.exp(-(h**2))
+        return jnp.mean(h**2)
+
+    return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights), strict=True)]
+
+
+def arguments(rows=4096):
+    keys = jax.random.split(jax.random.key(0), 7)
+    weights = [jax.random.normal(k, (64, 64)) / 8 for k in keys[:6]]
+    return weights, jax.random.normal(keys[6], (rows, 64))
+
+
+@pytest.fixture
+def described(monkeypatch):
+    """Stands for a machine that is only described: the CPU, by a roofline."""
+    hardware = unit_rate_devices(1, flop_rate=1e15, memory_bandwidth=1e14, launch=1e-9)
+    target = Target("a described CPU", "cpu", jax.devices("cpu")[0], hardware)
+    for module in (api, front):
+        monkeypatch.setattr(module, "target_of", lambda name: target)
+    return target
+
+
+def schedule(budget, **options):
+    options = {"evaluations": 1000, "progress": False, "donate_argnums": 0} | options
+    return gopt.schedule(step, *arguments(), memory=budget, **options)
+
+
+def check_values(function, rows=4096):
+    expected = jax.jit(step)(*arguments(rows))
+    for a, b in zip(function(*arguments(rows)), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_program_is_compiled_for_a_machine_that_is_described(described, tmp_path):
+    result = schedule(0.5, target="it")
+    assert "compiled for a described CPU, one chip; time by its roofline" in str(result)
+    assert result.report.fits(result.after)
+    assert result.before.predicted < 1e-4  # s: by the roofline
+    check_values(result.apply())
+    result.save(tmp_path / "plan.json")
+    check_values(gopt.load(tmp_path / "plan.json").apply(step, *arguments(), donate_argnums=0))
+
+
+def test_xla_may_order_the_kernels_itself(described, monkeypatch, tmp_path):
+    monkeypatch.setattr("gopt.scheduling.budget.is_order_free", lambda target: True)
+    result = schedule(0.5, target="it")
+    free = result["recomputed, XLA's order"]
+    assert free.decision.is_free
+    assert free.memory.without_arguments < result.before.memory.without_arguments
+    check_values(free.executable.function)
+    chosen = [k for k, c in enumerate(result.candidates) if c is free]
+    forced = type(result)(result.program, result.candidates, chosen[0], "", result.report)
+    assert forced.plan.is_free
+    forced.save(tmp_path / "plan.json")
+    loaded = gopt.load(tmp_path / "plan.json").apply(step, *arguments(), donate_argnums=0)
+    check_values(loaded)
+    assert memory(loaded.lower(*arguments()).compile()) == free.memory
+
+
+def test_a_front_for_a_machine_that_is_described(described):
+    result = gopt.memory_front(
+        step, *arguments(), points=2, evaluations=200, target="it", progress=False
+    )
+    assert all(point.report.target is described for point in result.points)
+    check_values(result.points[-1].apply())
+
+
+def test_shapes_are_on_the_described_device(described):
+    args = [1.0, np.ones(3), jax.ShapeDtypeStruct((2,), jnp.int32), jax.random.key(0)]
+    shapes = described.shapes(args)
+    assert [(x.shape, x.dtype) for x in shapes] == [
+        *[((), jnp.float32), ((3,), jnp.result_type(float)), ((2,), jnp.int32)],
+        ((), args[3].dtype),
+    ]
+    assert all(x.sharding.device_set == {described.device} for x in shapes)
+    assert shapes[0].weak_type
+    assert this_machine().shapes(args) is args
+
+
+def test_without_a_budget_a_target_is_refused():
+    with pytest.raises(ValueError, match="target is given: expected none without memory="):
+        gopt.schedule(step, *arguments(), target="tpu v5e:2x2")
+
+
+@pytest.mark.parametrize("name", ["", "tpu", "tpu v5e", "tpu v9:2x2", "TPU v5e:2x2", "h100", 3])
+def test_names_that_are_no_machine_are_refused(name):
+    with pytest.raises(ValueError, match=r"target is .*: expected 'tpu', a version and a topology"):
+        schedule(0.5, target=name)
+
+
+def test_without_the_extra_the_message_names_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "libtpu", None)
+    with pytest.raises(ImportError, match=r"pip install 'gopt-jax\[tpu\]'"):
+        target_of("tpu v5e:2x2")
+
+
+def test_a_program_for_a_tpu_needs_no_tpu():
+    pytest.importorskip("libtpu")
+    with pytest.raises(ValueError, match="target is 'tpu v5e:2by2': "):
+        target_of("tpu v5e:2by2")
+    rows = 2**17
+    result = gopt.schedule(
+        *(step, *arguments(rows)),
+        memory=0.6,
+        target="tpu v5e:2x2",
+        evaluations=1000,
+        donate_argnums=0,
+        progress=False,
+    )
+    assert result.plan.platform == "tpu"
+    assert result.report.fits(result.after)
+    assert result.after.memory.total < 0.7 * result.before.memory.total
+    check_values(result.apply(), rows)
