@@ -1,5 +1,6 @@
 """One training step: bytes, flop and time of programs within budgets, and of their rivals."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from gopt.xla.target import Target, target_of
 
 DONATED = (0, 1)
 BUDGETS = (0.9, 0.7, 0.5, 0.35, 0.25)  # of XLA's bytes without arguments
+OF_POLICY = 0.8  # share of a policy's bytes that gopt is given beside it
 TOLERANCE = 1e-3  # of values, as a share of the largest
 
 
@@ -82,11 +84,18 @@ def measure(
     needs = [memory(method.compiled) for method in own]
     limit = min(each.without_arguments for each in needs)
     least = least_bytes(kernels)
-    methods = [*own, *_policies(name, machine)]
-    for budget in budgets:
+    policies = list(_policies(name, machine))
+    goals = {f"{100 * budget:.0f} %": budget for budget in budgets}
+    for policy in _unbeaten(policies, limit):
+        used = memory(policy.compiled).without_arguments
+        goals[f"{100 * OF_POLICY:.0f} % of {policy.name}"] = OF_POLICY * used / limit
+    methods = [*own, *policies]
+    for goal, budget in goals.items():
         bytes = int(budget * limit)
         if bytes >= least:
-            methods += _within(step, found, candidates[0], budget, bytes, evaluations, seed)
+            every = _within(step, found, candidates[0], goal, budget, bytes, evaluations, seed)
+            # Rules stand beside shares of XLA's bytes alone.
+            methods += every if budget in budgets else itertools.islice(every, 1)
     times = _times(step, methods, repeats) if machine.device is None else {}
     rows = []
     for method in methods:
@@ -94,7 +103,7 @@ def measure(
         used = memory(method.compiled)
         row |= {"limit": None if method.budget is None else int(method.budget * limit)}
         row |= {"bytes": used.without_arguments, "arguments": used.arguments}
-        row |= {"flop": float(method.compiled.cost_analysis()["flops"])}
+        row |= {"flop": flop(method.compiled)}
         row |= {"predicted": method.predicted, "search s": method.search, "least": least}
         if method.name in times:
             for clock in ("process", "wall"):
@@ -126,10 +135,32 @@ def _policies(name: str, target: Target) -> Iterator[Method]:
         yield Method(policy, None, target.compile(function, step.args))
 
 
+def _unbeaten(policies: list[Method], limit: int) -> list[Method]:
+    """Return the policies below XLA's bytes that no other policy beats in bytes and flop."""
+    costs = {
+        policy.name: (memory(policy.compiled).without_arguments, flop(policy.compiled))
+        for policy in policies
+    }
+
+    def is_beaten(policy: Method) -> bool:
+        mine = costs[policy.name]
+        return any(
+            its != mine and its[0] <= mine[0] and its[1] <= mine[1] for its in costs.values()
+        )
+
+    return [p for p in policies if costs[p.name][0] < limit and not is_beaten(p)]
+
+
+def flop(compiled: Any) -> float:
+    """Return the floating-point operations of a compiled program, by XLA's count."""
+    return float(compiled.cost_analysis()["flops"])
+
+
 def _within(
     step: Step,
     found: Repeatable,
     own: Candidate[KernelSchedule],
+    goal: str,
     budget: float,
     bytes: int,
     evaluations: int,
@@ -141,8 +172,7 @@ def _within(
     report = BudgetReport(bytes + arguments, 0, found.kernels.target)
     every = list(recomputed(step.args, found, report, own, evaluations, seed, Progress()))
     best, seconds = every[report.choose(every)], time.perf_counter() - began
-    share = f"{100 * budget:.0f} %"
-    yield _method(step, found, best, budget, best.predicted, f"gopt, {share}", seconds)
+    yield _method(step, found, best, budget, best.predicted, f"gopt, {goal}", seconds)
     units = int((bytes + found.given) // float(found.problem.unit))
     for rule, runs_for in RULES.items():
         began = time.perf_counter()
@@ -151,7 +181,7 @@ def _within(
             seconds, target = time.perf_counter() - began, found.kernels.target
             schedule = plan.schedule._replace(is_free=is_order_free(target))
             compiled = target.compile(jit_schedule(schedule), step.args)
-            yield Method(f"{rule}, {share}", budget, compiled, plan.seconds, seconds)
+            yield Method(f"{rule}, {goal}", budget, compiled, plan.seconds, seconds)
 
 
 def _plan(
