@@ -87,8 +87,8 @@ def measure(
     policies = list(_policies(name, machine))
     goals = {f"{100 * budget:.0f} %": budget for budget in budgets}
     for policy in _unbeaten(policies, limit):
-        used = memory(policy.compiled).without_arguments
-        goals[f"{100 * OF_POLICY:.0f} % of {policy.name}"] = OF_POLICY * used / limit
+        share = memory(policy.compiled).without_arguments / limit
+        goals[f"{100 * OF_POLICY:.0f} % of {policy.name}"] = OF_POLICY * share
     methods = [*own, *policies]
     for goal, budget in goals.items():
         bytes = int(budget * limit)
