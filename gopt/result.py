@@ -234,6 +234,20 @@ class Result(Generic[DecisionT, ReportT]):
         """Return a figure: memory in use, Gantt chart, progress of the search, or times."""
         return self.report.plot(self)
 
+    def policy(self) -> Any:
+        """Return what `jax.checkpoint` needs to hold the same values, of `gopt.schedule(memory=)`.
+
+        Its `names` are for `jax.checkpoint_policies.save_only_these_names`, if the values that the
+        decision holds are named by `jax.ad_checkpoint.checkpoint_name`. Else `names` is `None`, and
+        `reason` says which value has no name.
+
+        Raises:
+          ValueError: the result is of something else.
+        """
+        if not hasattr(self.report, "policy"):
+            raise ValueError("the result has no policy: expected one of gopt.schedule(memory=)")
+        return self.report.policy(self)
+
     def table(self) -> list[dict[str, Any]]:
         """Return a row for each candidate: bytes, least seconds, and ratios to the first one."""
         return [_row(candidate) for candidate in self.candidates]

@@ -26,6 +26,7 @@ from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import measured, own_programs
 from gopt.scheduling.plan import SchedulePlan, make_plan
+from gopt.scheduling.recompute.names import Names, names_of
 from gopt.scheduling.recompute.plans import Plan, search_plan
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.xla.applied import executable, jit_donating
@@ -78,6 +79,10 @@ class BudgetReport:
     def plan(self, result: Result) -> SchedulePlan:
         """Return the decision as a plan."""
         return make_plan(result.after.decision, result.program, self.max_trips)
+
+    def policy(self, result: Result) -> Names:
+        """Return the names of what is held, for `jax.checkpoint`."""
+        return names_of(result.after.decision)
 
     def plot(self, result: Result) -> "Figure":
         """Return the memory in use before and after."""
@@ -263,8 +268,8 @@ def recomputed(
 
 
 def is_order_free(target: Target) -> bool:
-    """Return whether XLA should order the kernels on a machine: a whole order harms on TPUs."""
-    return target.platform == "tpu"
+    """Return whether XLA should order the kernels on a machine: a whole order harms but on CPUs."""
+    return target.platform != "cpu"
 
 
 def _named(name: str, is_free: bool) -> str:

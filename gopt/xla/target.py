@@ -2,7 +2,7 @@
 
 XLA compiles for a described machine, and says what bytes a program needs there. Nothing runs.
 
-Source of rates: Google Cloud's pages of TPU versions.
+Sources of rates: Google Cloud's pages of TPU versions; NVIDIA's data sheet of the H100 SXM.
 """
 
 import os
@@ -14,10 +14,11 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
-from gopt.cost.hardware import Hardware, unit_rate_devices
+from gopt.cost.hardware import Hardware, h100s, unit_rate_devices
 from gopt.host.extras import check_installed, optional
 
 _libtpu = optional("libtpu", "tpu", "programs for TPUs")
+_cuda = optional("jax_plugins.xla_cuda12", "gpu", "programs for GPUs")
 
 # flop/s and bytes/s of one chip. Products of float32 are computed in bfloat16 by default.
 TPUS = {
@@ -26,6 +27,23 @@ TPUS = {
     "v5p": (459e12, 2.765e12),
     "v6e": (918e12, 1.64e12),
 }
+
+# An H100 SXM, as XLA's `GpuTargetConfigProto` wants it.
+_H100 = """
+gpu_device_info {
+  cuda_compute_capability { major: 9 }
+  core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98
+  device_memory_size: 84942979072 memory_bandwidth: 3352320000000 l2_cache_size: 52428800
+  shared_memory_per_block: 49152 shared_memory_per_block_optin: 232448
+  shared_memory_per_core: 233472
+  registers_per_block_limit: 65536 registers_per_core_limit: 65536
+  threads_per_warp: 32 threads_per_block_limit: 1024 threads_per_core_limit: 2048
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 10 }
+device_description_str: "NVIDIA H100 80GB HBM3"
+"""
 
 
 class Target(NamedTuple):
@@ -71,8 +89,8 @@ def target_of(name: str | None) -> Target:
     """Return the machine of a name; `None` is this machine.
 
     Args:
-      name: "tpu" with a version and the shape of a topology, such as "tpu v5e:2x2". One chip of it
-        is used.
+      name: "h100"; or "tpu" with a version and the shape of a topology, such as "tpu v5e:2x2", of
+        which one chip is used.
 
     Raises:
       ValueError: it is no name of a machine. The message has the versions.
@@ -80,16 +98,18 @@ def target_of(name: str | None) -> Target:
     """
     if name is None:
         return this_machine()
+    if name == "h100":
+        return Target(name, "gpu", _described_gpu(), h100s(1))
     kind, _, topology = name.partition(" ") if isinstance(name, str) else ("", "", "")
     version, _, shape = topology.partition(":")
     if kind != "tpu" or version not in TPUS or not shape:
         raise ValueError(
-            f"target is {name!r}: expected 'tpu', a version and a topology, such as 'tpu "
-            f"v5e:2x2'; the versions are {', '.join(TPUS)}"
+            f"target is {name!r}: expected 'h100', or 'tpu' with a version and a topology, such as "
+            f"'tpu v5e:2x2'; the versions are {', '.join(TPUS)}"
         )
     check_installed(_libtpu)
     try:
-        with _without_a_tpu():
+        with _variables("tpu", TPU_SKIP_MDS_QUERY="1", ALLOW_MULTIPLE_LIBTPU_LOAD="1"):
             found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(f"target is {name!r}: {error}") from None
@@ -100,11 +120,27 @@ def target_of(name: str | None) -> Target:
     return Target(name, "tpu", found.devices[0], hardware)
 
 
+def _described_gpu() -> Any:
+    """Return the device of a described H100."""
+    check_installed(_cuda)
+
+    def topology() -> Any:
+        return topologies.get_topology_desc(platform="cuda", target_config=_H100, topology="1x1x1")
+
+    jax.devices()  # JAX starts, and leaves the compiler for GPUs out where there is no GPU
+    try:
+        found = topology()
+    except NotImplementedError:
+        with _variables("gpu", JAX_SKIP_CUDA_CONSTRAINTS_CHECK="1"):
+            _cuda.initialize()
+        found = topology()
+    return found.devices[0]
+
+
 @contextmanager
-def _without_a_tpu() -> Iterator[None]:
-    """Let the compiler for TPUs start where there is no TPU, in any number of processes."""
-    wanted = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-    added = {} if jax.default_backend() == "tpu" else wanted.keys() - os.environ.keys()
+def _variables(platform: str, **wanted: str) -> Iterator[None]:
+    """Set variables of the environment, for a compiler that starts where its platform is not."""
+    added = {} if jax.default_backend() == platform else wanted.keys() - os.environ.keys()
     os.environ.update({key: wanted[key] for key in added})
     try:
         yield

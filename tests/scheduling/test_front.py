@@ -10,7 +10,7 @@ from gopt.cost.recompute.cost import cost_of_runs, runs_of
 from gopt.measure.timing import memory
 from gopt.program.program import trace_program
 from gopt.scheduling.candidate import kernels_of
-from gopt.scheduling.recompute.policies import POLICIES, choices_of, is_backward
+from gopt.scheduling.recompute.policies import POLICIES, backward_ops, choices_of
 from gopt.scheduling.recompute.program import repeatable
 from tests.scheduling.test_budget import arguments, step
 
@@ -80,7 +80,7 @@ def test_bad_arguments():
 def test_policies_hold_what_they_say():
     program = trace_program(step, *arguments(), donate_argnums=0)
     found = repeatable(kernels_of(program, merged=True))
-    backward = is_backward(found)
+    backward = backward_ops(found)
     assert backward.any() and not backward.all()
     peaks = {}
     for name, policy in POLICIES.items():

@@ -1,5 +1,7 @@
 """Machines that programs are compiled for, and verbs that compile for one that is described."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,32 +104,45 @@ def test_without_a_budget_a_target_is_refused():
         gopt.schedule(step, *arguments(), target="tpu v5e:2x2")
 
 
-@pytest.mark.parametrize("name", ["", "tpu", "tpu v5e", "tpu v9:2x2", "TPU v5e:2x2", "h100", 3])
+@pytest.mark.parametrize("name", ["", "tpu", "tpu v5e", "tpu v9:2x2", "TPU v5e:2x2", "H100", 3])
 def test_names_that_are_no_machine_are_refused(name):
-    with pytest.raises(ValueError, match=r"target is .*: expected 'tpu', a version and a topology"):
+    with pytest.raises(ValueError, match=r"target is .*: expected 'h100', or 'tpu' with a version"):
         schedule(0.5, target=name)
 
 
-def test_without_the_extra_the_message_names_it(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "libtpu", None)
-    with pytest.raises(ImportError, match=r"pip install 'gopt-jax\[tpu\]'"):
-        target_of("tpu v5e:2x2")
+@pytest.mark.parametrize(
+    ("module", "name", "extra"),
+    [("libtpu", "tpu v5e:2x2", "tpu"), ("jax_plugins.xla_cuda12", "h100", "gpu")],
+)
+def test_without_the_extra_the_message_names_it(monkeypatch, module, name, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"pip install 'gopt-jax\[{extra}\]'"):
+        target_of(name)
 
 
-def test_a_program_for_a_tpu_needs_no_tpu():
+def test_a_topology_that_does_not_exist_is_refused():
     pytest.importorskip("libtpu")
     with pytest.raises(ValueError, match="target is 'tpu v5e:2by2': "):
         target_of("tpu v5e:2by2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "name", "platform"),
+    [("libtpu", "tpu v5e:2x2", "tpu"), ("jax_plugins.xla_cuda12", "h100", "gpu")],
+)
+def test_a_program_for_a_machine_needs_only_its_compiler(module, name, platform):
+    pytest.importorskip(module)
     rows = 2**17
     result = gopt.schedule(
         *(step, *arguments(rows)),
         memory=0.6,
-        target="tpu v5e:2x2",
+        target=name,
         evaluations=1000,
         donate_argnums=0,
         progress=False,
     )
-    assert result.plan.platform == "tpu"
+    assert result.plan.platform == platform
     assert result.report.fits(result.after)
     assert result.after.memory.total < 0.7 * result.before.memory.total
     check_values(result.apply(), rows)

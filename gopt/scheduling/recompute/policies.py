@@ -14,6 +14,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from gopt.cost.recompute.runs import Choices
+from gopt.scheduling.recompute.names import is_backward
 from gopt.scheduling.recompute.program import Repeatable
 
 Policy = Callable[[JaxprEqn], bool]  # the equation that makes a residual to whether it is held
@@ -40,14 +41,12 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def is_backward(found: Repeatable) -> np.ndarray:
+def backward_ops(found: Repeatable) -> np.ndarray:
     """Return which ops of a graph of kernels have a backward equation, bool `[N]`."""
     backward = np.zeros(found.problem.num_rows, bool)
     for op, k in enumerate(found.traced.equations):
         if k >= 0:
-            part = found.kernels.groups[k]
-            scopes = [str(found.kernels.source.equations[e].source_info.name_stack) for e in part]
-            backward[op] = any("transpose(" in scope for scope in scopes)
+            backward[op] = is_backward(found.kernels.source, found.kernels.groups[k])
     return backward
 
 
@@ -58,7 +57,7 @@ def choices_of(found: Repeatable, policy: Policy) -> Choices | None:
       found: kernels that may run more than once.
       policy: one of `POLICIES`, or a function like them.
     """
-    problem, backward = found.problem, is_backward(found)
+    problem, backward = found.problem, backward_ops(found)
     splits = np.zeros((problem.num_rows, 1), np.int32)
     has_residuals = False
     for op, k in enumerate(found.traced.equations):
