@@ -15,19 +15,14 @@ from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import median_ratio, memory, time_interleaved
 from gopt.program.program import trace_program
 from gopt.result import Candidate
-from gopt.scheduling.budget import (
-    BudgetReport,
-    is_order_free,
-    jit_schedule,
-    least_bytes,
-    recomputed,
-)
+from gopt.scheduling.budget import BudgetReport, recomputed
 from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
+from gopt.scheduling.recompute.compiled import is_order_free, jit_schedule, least_bytes
 from gopt.scheduling.recompute.plans import Plan, plan_of
 from gopt.scheduling.recompute.program import Repeatable, repeatable
+from gopt.scheduling.target import Target, target_of
 from gopt.xla.grouping import cloned_for_memory
-from gopt.xla.target import Target, target_of
 
 DONATED = (0, 1)
 BUDGETS = (0.9, 0.7, 0.5, 0.35, 0.25)  # of XLA's bytes without arguments

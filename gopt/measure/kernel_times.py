@@ -128,6 +128,27 @@ class KernelTimes(StoredTimes):
         Raises:
           ValueError: `bytes_between` is negative, or `cold` has a position without an input.
         """
+        texts = self._texts(program, configurations, cold, bytes_between)
+        return np.array([math.fsum(map(self.seconds.__getitem__, each)) for each in texts])
+
+    def of_kernels(self, program: Program, parts: Sequence[Group]) -> np.ndarray:
+        """Return the time of each kernel of one configuration, float64 `[K]`, s.
+
+        Args:
+          program: program whose equations the configuration groups.
+          parts: equations of each kernel, in execution order. `[K]`
+        """
+        (texts,) = self._texts(program, [parts], (), math.inf)
+        return np.array([self.seconds[text] for text in texts])
+
+    def _texts(
+        self,
+        program: Program,
+        configurations: Sequence[Sequence[Group]],
+        cold: Collection[int],
+        bytes_between: float,
+    ) -> list[list[str]]:
+        """Return the texts of the kernels of configurations; new kernels are timed."""
         if not bytes_between >= 0:
             raise ValueError(f"bytes_between is {bytes_between}: expected 0 at least")
         for number in cold:
@@ -151,7 +172,7 @@ class KernelTimes(StoredTimes):
                     new.setdefault(text, (equation, inputs))
         if new:
             self._learn(new)
-        return np.array([math.fsum(map(self.seconds.__getitem__, each)) for each in texts])
+        return texts
 
     def _learn(self, new: Mapping[str, tuple[JaxprEqn, isolated_kernel.Cold]]) -> None:
         """Compile and time kernels.

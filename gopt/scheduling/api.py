@@ -11,20 +11,21 @@ from gopt.graph.kinds import KINDS
 from gopt.graph.padding import pad
 from gopt.heuristics.schedule.encode import keys_in_order
 from gopt.host.progress import Progress, Show
+from gopt.measure.kernel_times import KernelTimes
 from gopt.plots.units import format_bytes, format_seconds
 from gopt.program.arguments import check_whole_numbers, keywords_are_options
 from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.program import Program, trace_program, unroll
 from gopt.result import Candidate, Result, flag_note
-from gopt.scheduling.budget import Budget, BudgetReport, check_budget, within_budget
+from gopt.scheduling.budget import Budget, BudgetReport, check_budget, times_of, within_budget
 from gopt.scheduling.candidate import KernelSchedule, kernels_of, modelled
 from gopt.scheduling.on_this_device import through_xla
 from gopt.scheduling.plan import SchedulePlan, make_plan
 from gopt.scheduling.searches import LEARNED, SEARCHES, Finder, ScheduleSearch
+from gopt.scheduling.target import target_of
 from gopt.search_argument import Weights, check_search, search_name
 from gopt.xla.buffers import unshared_graph
-from gopt.xla.target import target_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -155,19 +156,20 @@ def schedule(
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
     target: str | None = None,
+    cost: str | KernelTimes = "model",
     drop_effects: DropEffects = None,
     seconds: float | None = None,
     progress: Show = True,
 ) -> Result[KernelSchedule, ScheduleReport] | Result[KernelSchedule, BudgetReport]:
     """Return the best schedule found of the kernels of `fn(*args)`.
 
-    The function is compiled for the default backend to see what XLA fuses. Each fusion is one
-    kernel, and kernels are scheduled. Nothing is run or allocated.
+    The function is compiled to see what XLA fuses. Each fusion is one kernel, and kernels are
+    scheduled. Nothing runs, but for `cost="measured"`.
 
     Without `hardware`, the order of the kernels on this machine's default device is searched for
     the least memory, and the best few orders are compiled. The program that needs least memory by
     XLA's own account is chosen; XLA's own program if none needs less. Orders were measured on CPUs
-    so far. Other backends may not keep them; the table states the memory that XLA plans.
+    so far.
 
     With `hardware`, kernels are also placed on its devices. Costs follow the performance model of
     `gopt.cost.schedule.execution`.
@@ -176,47 +178,42 @@ def schedule(
     the gradient, not the function that is differentiated.
 
     Args:
-      fn: any function of pytrees of arrays. Bind other arguments with `functools.partial`.
+      fn: any function of pytrees of arrays.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       search: name of a search, or a callable as `gopt.search_argument` describes.
         "best": the strongest search without training, see `gopt.scheduling.best`.
         "brkga": the genetic algorithm of "best" alone.
-        "regal": the genetic algorithm, guided by a trained policy; devices are taken to be equal.
-        The policies that ship are for `hardware=` with two devices.
-        "go": a trained policy draws changes of the best schedule so far. It was trained for the
-        makespan on two and four equal GPUs.
+        "regal": the genetic algorithm, guided by a trained policy, for two equal devices.
+        "go": a trained policy draws changes of the best schedule so far; trained for the makespan
+        on two and four equal GPUs.
         A name of `gopt.HEURISTICS`: that heuristic, without a search.
-        "best", "regal" and "go" start from all heuristics that the budget allows, and are never
-        worse than these.
+        "best", "regal" and "go" start from all heuristics.
       weights: policy for "regal" or "go": a file that `save` of the system wrote, or the pair that
-        its `load` returns. By default the policy that ships, for "regal" by objective.
+        its `load` returns. By default the policy that ships.
       hardware: a machine, or the name of one of `gopt.PRESETS`; by default this machine's device.
-      memory: budget of bytes on this machine's default device, with arguments, without captured
-        arrays: a whole number, or a text such as "30 GiB". A float in (0, 1] is a share of the
-        bytes without arguments of the better of XLA's two schedulers. Kernels may run again, so
-        that their results need not be held. The least time that fits is searched, by a model of one
-        CPU core. If nothing fits, the nearest program is returned with a warning; see
-        `result.report.fits`.
+      memory: budget of bytes on one device, with arguments, without captured arrays: a whole
+        number, or a text such as "30 GiB". A float in (0, 1] is a share of the bytes without
+        arguments of the better of XLA's two schedulers. Kernels may run again, so that their
+        results need not be held, and the least time that fits is searched. If nothing fits, the
+        nearest program is returned with a warning; see `result.report.fits`.
       objective: objective to minimise, one of `gopt.OBJECTIVES`, by default "peak_memory".
-      evaluations: number of candidates that the search may cost, starting points included. At least
-        one is costed. On this machine there are two searches if XLA can merge equations: with and
-        without merging. With `memory`, the number of one search; up to four are made for each of
-        four programs.
+      evaluations: number of candidates that one search may cost, starting points included. On this
+        machine there are two searches if XLA can merge equations: with and without merging. With
+        `memory`, up to four are made for each of four programs.
       seed: random seed of the search.
-      confirm: number of orders to compile on this machine, besides XLA's and the program's; not
-        used with `memory`.
+      confirm: without `memory`, number of orders to compile besides XLA's and the program's.
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
-      target: machine to compile for, used with `memory`; by default this one. "tpu v5e:2x2" is a
-        TPU version and the shape of a topology, of which one chip is used; no TPU is needed, but
-        the extra `tpu`. Bytes are XLA's account for it, times its roofline. The function that comes
-        back runs where its arguments are.
+      target: with `memory`, machine to compile for, which need not be here: "h100" (the extra
+        `gpu`), or a TPU such as "tpu v5e:2x2" (the extra `tpu`). Times are by its roofline. The
+        function that comes back runs where its arguments are.
+      cost: with `memory`, times of kernels: "model", of one CPU core; "measured", each alone on
+        this CPU; or a `gopt.fusion.KernelTimes(path)`, which keeps them.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which searches end with the best schedule so far, s; by
-        default only Ctrl-C ends them early. Compilation counts, too, but is not cut. The best
-        orders are still compiled, until another Ctrl-C. A second Ctrl-C during the search ends the
-        program. A search that is a callable is not cut.
+        default only Ctrl-C ends them early. Compilation counts, too, but is not cut. A second
+        Ctrl-C during the search ends the program. A search that is a callable is not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
@@ -249,8 +246,9 @@ def schedule(
                 raise ValueError(f"{name} is given: expected none beside memory=")
         if search != "best":
             raise ValueError(f"search is {search!r}: expected 'best' beside memory=")
-    elif target is not None:
-        raise ValueError("target is given: expected none without memory=")
+    elif target is not None or cost != "model":
+        name = "cost" if target is None else "target"
+        raise ValueError(f"{name} is given: expected none without memory=")
     objective = objective or "peak_memory"
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
@@ -272,11 +270,10 @@ def schedule(
     check_arrays((), program)  # of arguments, shapes are enough
     program = unroll(program, max_trips=max_trips) if max_trips else program
     if memory is not None:
-        machine, donated = target_of(target), donate_argnums
+        machine = target_of(target)
+        how = donate_argnums, max_trips, machine, times_of(cost, machine)
         with work, work.interrupts_noted():
-            return within_budget(
-                fn, args, program, memory, evaluations, seed, donated, max_trips, machine, work
-            )
+            return within_budget(fn, args, program, memory, evaluations, seed, *how, work)
     finder = Finder(search, weights, evaluations, seed, work)
     if hardware is None:
         with work, work.interrupts_noted():

@@ -11,35 +11,29 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
-from gopt.cost.hardware import unit_rate_devices
-from gopt.cost.schedule.problem import prepare
-from gopt.graph.padding import pad
-from gopt.heuristics.schedule.bounds import peak_bound
 from gopt.host.progress import Progress
+from gopt.measure.kernel_times import KernelTimes
 from gopt.measure.timing import Memory
 from gopt.plots.units import format_bytes, parse_bytes
 from gopt.program.program import Program
 from gopt.result import Candidate, Result, flag_note
-from gopt.scheduling.candidate import CompiledKernels, KernelSchedule, kernels_of
-from gopt.scheduling.on_this_device import measured, own_programs
+from gopt.scheduling.candidate import KernelSchedule, kernels_of
+from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.plan import SchedulePlan, make_plan
+from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free, least_bytes
 from gopt.scheduling.recompute.names import Names, names_of
-from gopt.scheduling.recompute.plans import Plan, search_plan
+from gopt.scheduling.recompute.plans import search_plan
 from gopt.scheduling.recompute.program import Repeatable, repeatable
-from gopt.xla.applied import executable, jit_donating
-from gopt.xla.buffers import kernel_graph, overwritten
-from gopt.xla.free_order import in_free_order
+from gopt.scheduling.target import Target
 from gopt.xla.grouping import cloned_for_memory
-from gopt.xla.ordered import COMPILER_OPTIONS, ordered
-from gopt.xla.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Budget = int | float | str
+Cost = KernelTimes | None
 
 COMPILATIONS = 4  # of programs of gopt, at most
 MARGIN = 0.002  # share of the budget that is left free from the start
@@ -54,12 +48,14 @@ class BudgetReport:
       budget: bytes that the program may need, arguments included.
       max_trips: every `scan` of at most so many iterations was unrolled.
       target: machine that programs were compiled for.
+      is_measured: whether kernels were timed; else times are by a model.
       cut_note: a sentence if the search was cut short; else empty.
     """
 
     budget: int
     max_trips: int
     target: Target
+    is_measured: bool = False
     cut_note: str = ""
 
     verb = "schedule"
@@ -99,7 +95,7 @@ class BudgetReport:
         kernels = len(result.before.decision.kernels.groups)
         return (
             f"{len(result.program.equations)} equations, {kernels} kernels; budget "
-            f"{format_bytes(self.budget)} with arguments; {time_note(self.target)}"
+            f"{format_bytes(self.budget)} with arguments; {self.time_note()}"
         )
 
     def notes(self, result: Result) -> list[str]:
@@ -113,6 +109,14 @@ class BudgetReport:
             lines.append(f"captured arrays are not counted: {format_bytes(captured)}")
         return [*lines, self.cut_note] if self.cut_note else lines
 
+    def time_note(self) -> str:
+        """Return where times are from."""
+        if self.is_measured:
+            return "time: sum of kernels, each measured on this CPU"
+        if self.target.device is None:
+            return "time by the model of one CPU core"
+        return f"compiled for {self.target.name}, one chip; time by its roofline"
+
     def _need(self, candidate: Candidate[KernelSchedule]) -> str:
         needs = candidate.memory.total if candidate.memory else 0
         text = f"{candidate.name} needs {format_bytes(needs)} with arguments"
@@ -120,11 +124,23 @@ class BudgetReport:
         return f"{text}, {format_bytes(over)} above the budget" if over > 0 else text
 
 
-def time_note(target: Target) -> str:
-    """Return where times are from, for a table."""
-    if target.device is None:
-        return "time by the model of one CPU core"
-    return f"compiled for {target.name}, one chip; time by its roofline"
+def times_of(cost: str | KernelTimes, target: Target) -> Cost:
+    """Return what measures kernels; `None` for the model.
+
+    Args:
+      cost: "model", "measured", or what remembers measured times.
+      target: machine of the kernels.
+
+    Raises:
+      ValueError: `cost` is something else, or kernels cannot be timed on the machine.
+    """
+    if isinstance(cost, str) and cost == "model":
+        return None
+    if not isinstance(cost, KernelTimes) and cost != "measured":
+        raise ValueError(f"cost is {cost!r}: expected 'model', 'measured' or KernelTimes")
+    if target.device is not None:
+        raise ValueError(f"cost is {cost!r}: expected 'model' beside target=, where nothing runs")
+    return cost if isinstance(cost, KernelTimes) else KernelTimes()
 
 
 def check_budget(memory: Any) -> None:
@@ -171,6 +187,7 @@ def within_budget(
     donate_argnums: int | Sequence[int],
     max_trips: int,
     target: Target,
+    cost: Cost,
     work: Progress,
 ) -> Result[KernelSchedule, BudgetReport]:
     """Return the fastest program found that fits; arguments are as in `gopt.schedule`.
@@ -182,10 +199,12 @@ def within_budget(
     kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory, target=target)
     work.phase("XLA's own programs compiled")
     candidates = list(own_programs(fn, args, program, donate_argnums, kernels, work))
-    found = repeatable(kernels)
+    if cost is not None:
+        work.phase("kernels timed")
+    found = repeatable(kernels, cost)
     candidates = [c._replace(predicted=found.seconds) for c in candidates]
     own = [c.memory for c in candidates if c.memory is not None]
-    report = BudgetReport(budget_bytes(memory, own), max_trips, target)
+    report = BudgetReport(budget_bytes(memory, own), max_trips, target, cost is not None)
     if kernels.program.equations and not any(map(report.fits, candidates)):
         least = least_bytes(kernels) + own[0].arguments
         if report.budget < least:
@@ -267,64 +286,9 @@ def recomputed(
         ratio *= min(limit / max(needs, 1), 1) ** 0.1  # the further from it, the less is known
 
 
-def is_order_free(target: Target) -> bool:
-    """Return whether XLA should order the kernels on a machine: a whole order harms but on CPUs."""
-    return target.platform != "cpu"
-
-
 def _named(name: str, is_free: bool) -> str:
     return f"{name}, XLA's order" if is_free else name
 
 
 def _needs(candidate: Candidate[KernelSchedule]) -> int:
     return candidate.memory.without_arguments if candidate.memory else 0
-
-
-def compiled_plan(
-    name: str, plan: Plan, args: tuple[Any, ...], *, is_free: bool
-) -> Candidate[KernelSchedule]:
-    """Return a plan as a candidate, compiled.
-
-    Args:
-      name: name of the candidate.
-      plan: what runs again, and the order.
-      args: arguments of the function; shapes are enough.
-      is_free: whether XLA orders kernels, and second runs alone wait.
-    """
-    schedule = plan.schedule._replace(is_free=is_free)
-    target, program = schedule.kernels.target, schedule.kernels.program
-    function = jit_schedule(schedule)
-    compiled = target.compile(function, args)
-    # It runs where its arguments are, and not on a machine that is only described.
-    own = function if target.device is None else None
-    options = COMPILER_OPTIONS.get(jax.default_backend())
-    run = executable(_equations(schedule), options, program, function=own)
-    return measured(name, schedule, run, compiled)._replace(predicted=plan.seconds)
-
-
-def jit_schedule(schedule: KernelSchedule) -> Any:
-    """Return a schedule of one device as a function, jitted for the machine of its kernels."""
-    kernels = schedule.kernels
-    options = COMPILER_OPTIONS.get(kernels.target.platform)
-    return jit_donating(_equations(schedule), kernels.program, options)
-
-
-def _equations(schedule: KernelSchedule) -> Callable[..., Any]:
-    kernels = schedule.kernels
-    if schedule.is_free:
-        return in_free_order(kernels.program, kernels.groups)
-    return ordered(kernels.program)
-
-
-def least_bytes(kernels: CompiledKernels) -> int:
-    """Return bytes that every sequence of runs needs, without arguments; 0 if they are not known.
-
-    A machine that is only described may hold values near its cores, or in fewer bits.
-    """
-    if kernels.target.device is not None:
-        return 0
-    program = kernels.program
-    graph = kernel_graph(program, kernels.workspace, overwritten(program, alone=False)).graph
-    problem = prepare(pad(graph), unit_rate_devices(1))
-    given = problem.size[problem.is_input[problem.producer]].sum(dtype=np.int64)
-    return max(int((peak_bound(problem) - given) * float(problem.unit)), 0)

@@ -13,11 +13,11 @@ from gopt.cost.schedule.problem import Problem, to_bytes, to_seconds
 from gopt.graph.tracing import TracedGraph
 from gopt.program.equations import variables
 from gopt.program.program import Program
+from gopt.scheduling.target import Target, this_machine
 from gopt.search.parallel import on_host
 from gopt.xla import Group, group, groups, materialised, merge_duplicates
 from gopt.xla.grouping import cloned_by_xla
 from gopt.xla.ordered import jit_ordered
-from gopt.xla.target import Target, this_machine
 from gopt.xla.workspace import workspaces
 
 
@@ -85,7 +85,7 @@ def kernels_of(
     """
     target = target or this_machine()
     source = merge_duplicates(program) if merged else program
-    written = materialised(source, target=target)
+    written = materialised(source, device=target.device)
     parts = groups(source, written, is_cloned)
     kernels = group(source, parts)
     function = jit_ordered(kernels)

@@ -8,20 +8,22 @@ import numpy as np
 
 from gopt.cost.recompute.cost import runs_of
 from gopt.host.progress import Progress, Show
+from gopt.measure.kernel_times import KernelTimes
 from gopt.plots.units import format_bytes, format_seconds, parse_bytes
 from gopt.program.arguments import check_whole_numbers, keywords_are_options
 from gopt.program.checks import check_alone, check_arrays, check_one_device
 from gopt.program.effects import DropEffects, drop
 from gopt.program.program import trace_program, unroll
 from gopt.result import Candidate, Result
-from gopt.scheduling.budget import BudgetReport, compiled_plan, is_order_free, least_bytes
+from gopt.scheduling.budget import BudgetReport, times_of
 from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
+from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free, least_bytes
 from gopt.scheduling.recompute.plans import Plan, plan_of, search_plan
 from gopt.scheduling.recompute.policies import POLICIES, choices_of
 from gopt.scheduling.recompute.program import Repeatable, repeatable
+from gopt.scheduling.target import target_of
 from gopt.xla.grouping import cloned_for_memory
-from gopt.xla.target import target_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +47,8 @@ class Front:
     def __str__(self) -> str:
         first = min((*self.points, *self.others), key=lambda point: point.after.predicted or 0)
         rows: list[tuple[str, ...]] = []
-        rows.append(("", "with arguments", "XLA needs", "time by the model", "change"))
+        time = "time, measured" if first.report.is_measured else "time by the model"
+        rows.append(("", "with arguments", "XLA needs", time, "change"))
         rows += [_row(point, first, "") for point in self.points]
         rows += [_row(point, first, " (beaten)") for point in self.others]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -99,6 +102,7 @@ def memory_front(
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
     target: str | None = None,
+    cost: str | KernelTimes = "model",
     drop_effects: DropEffects = None,
     seconds: float | None = None,
     progress: Show = True,
@@ -108,7 +112,8 @@ def memory_front(
     Kernels may run again, so that their results need not be held, as in `gopt.schedule(memory=)`.
     XLA's own programs are compared, and the standard policies of `jax.checkpoint` over the whole
     function, as gopt imitates them. Times are by a model of one CPU core, or by the roofline of
-    `target`; bytes are XLA's own account of compiled programs, without captured arrays.
+    `target`, or sums of measured kernels; bytes are XLA's own account of compiled programs,
+    without captured arrays.
 
     Args:
       fn: any function of pytrees of arrays, such as a training step.
@@ -121,6 +126,7 @@ def memory_front(
       max_trips: largest number of iterations of a `scan` that is unrolled.
       target: machine to compile for, such as "tpu v5e:2x2", see `gopt.schedule`; by default this
         one.
+      cost: times of kernels: "model", or "measured" on this CPU, see `gopt.schedule`.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
       seconds: time from the call on after which searches end with the best so far, s; by default
         only Ctrl-C ends them early.
@@ -142,6 +148,7 @@ def memory_front(
     check_whole_numbers(1, evaluations=evaluations)
     check_whole_numbers(0, seed=seed, max_trips=max_trips)
     machine = target_of(target)
+    times = times_of(cost, machine)
     work = Progress("gopt.memory_front", progress, seconds=seconds)
     fn = drop(fn, drop_effects)
     program = trace_program(fn, *args, donate_argnums=donate_argnums)
@@ -156,7 +163,9 @@ def memory_front(
             raise ValueError("the function has no kernel: nothing can run again")
         work.phase("XLA's own programs compiled")
         own = list(own_programs(fn, args, program, donate_argnums, kernels, work))
-        found = repeatable(kernels)
+        if times is not None:
+            work.phase("kernels timed")
+        found = repeatable(kernels, times)
         candidates = [c._replace(predicted=found.seconds) for c in own]
         plans = [*_policies(found), *_plans(found, own, points, evaluations, seed, work)]
         work.phase("programs compiled", len(plans))
@@ -165,7 +174,7 @@ def memory_front(
                 break
             work.advance(k)
             candidates.append(compiled_plan(name, plan, args, is_free=is_order_free(machine)))
-    report = BudgetReport(0, max_trips, machine, cut_note=work.cut_note)
+    report = BudgetReport(0, max_trips, machine, times is not None, work.cut_note)
     return _front(
         [
             Result(

@@ -18,10 +18,9 @@ from gopt.scheduling.stages import Transfer
 from gopt.xla import Group, group, merge_duplicates
 from gopt.xla.applied import apply_executable, executable, jit_donating, own_executable
 from gopt.xla.buffers import unshared_graph
-from gopt.xla.free_order import in_free_order
 from gopt.xla.grouping import check_groups
 from gopt.xla.ordered import COMPILER_OPTIONS, check_options, check_order, jit_ordered, ordered
-from gopt.xla.recomputed import repeated
+from gopt.xla.recomputed import in_free_order, repeated
 
 _INDEX = range(2**31)
 _KINDS = {

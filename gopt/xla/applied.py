@@ -104,6 +104,30 @@ def jit_donating(
     return jit(function, donate_argnums=donated)
 
 
+def compile_for(device: Any, function: Any, args: Any) -> jax.stages.Compiled:
+    """Return a jitted function, compiled.
+
+    Args:
+      device: device that is only described; `None` for this machine.
+      function: the function.
+      args: its arguments, or shapes.
+    """
+    return function.lower(*(args if device is None else shapes_on(device, args))).compile()
+
+
+def shapes_on(device: Any, args: Any) -> Any:
+    """Return the shapes of arguments, on a device that is only described."""
+    where = SingleDeviceSharding(device)
+
+    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+        aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
+        return jax.ShapeDtypeStruct(
+            aval.shape, aval.dtype, sharding=where, weak_type=aval.weak_type
+        )
+
+    return jax.tree.map(shape, args)
+
+
 class PartlyDonating:
     """A jitted function that donates some leaves of its arguments, and keeps others."""
 

@@ -19,8 +19,8 @@ from gopt.program.equations import Atom, aval_of, shape_of, variables
 from gopt.program.primitives import DUPLICATED_BY_XLA
 from gopt.program.program import Program
 from gopt.xla import hlo_text
+from gopt.xla.applied import compile_for
 from gopt.xla.labels import labelled, module_kernels
-from gopt.xla.target import Target, this_machine
 
 Group = tuple[int, ...]
 
@@ -28,7 +28,7 @@ Group = tuple[int, ...]
 def materialised(
     program: Program,
     options: Mapping[str, Any] | None = None,
-    target: Target | None = None,
+    device: Any = None,
 ) -> tuple[int, ...]:
     """Return the equations whose results XLA writes to memory, in execution order.
 
@@ -37,18 +37,17 @@ def materialised(
     Args:
       program: program to compile.
       options: additional compiler options.
-      target: machine to compile for, by default this one.
+      device: device to compile for, if it is only described.
 
     Returns:
       Positions of the equations.
     """
-    target = target or this_machine()
     # With "cse", XLA would merge equal equations and keep one label.
     own: dict[str, Any] = {"xla_disable_hlo_passes": "cse"}
-    if target.device is None:  # the optimisation of the generated code does not matter here
+    if device is None:  # the optimisation of the generated code does not matter here
         own["xla_backend_optimization_level"] = 0
     function = jax.jit(labelled(program), compiler_options={**own, **(options or {})})
-    compiled = target.compile(function, program.arguments())
+    compiled = compile_for(device, function, program.arguments())
     found = module_kernels(hlo_text.parse(compiled.as_text() or ""))
     # The last of several steps writes the result.
     return tuple(reversed(dict.fromkeys(k for _, labels in reversed(found) for k in labels)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gopt
+from gopt.fusion import KernelTimes
 from gopt.measure.timing import Memory, memory
 from gopt.plots.units import parse_bytes
 from gopt.scheduling.budget import budget_bytes
@@ -121,6 +122,36 @@ def test_less_than_a_kernel_needs_is_refused_with_that_number():
         ValueError, match=r"memory is '2 MB', 1\.91 MiB with arguments: the largest kernel"
     ):
         schedule("2 MB")
+
+
+@pytest.mark.slow
+def test_times_may_be_measured(tmp_path):
+    times = KernelTimes(tmp_path / "times.sqlite", rounds=2)
+    result = schedule(0.5, cost=times, evaluations=300)
+    assert "time: sum of kernels, each measured on this CPU" in str(result)
+    once = times.of_kernels(
+        result.before.decision.kernels.source, result.before.decision.kernels.groups
+    )
+    np.testing.assert_allclose(result.before.predicted, once.sum(), rtol=1e-6)
+    assert result.after.predicted > result.before.predicted
+    front = gopt.memory_front(
+        step, *arguments(), points=2, evaluations=100, cost=times, progress=False
+    )
+    assert "time, measured" in str(front)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cost": "roofline"}, "cost is 'roofline': expected 'model', 'measured' or KernelTimes"),
+        ({"cost": None}, "cost is None: expected 'model', 'measured' or KernelTimes"),
+    ],
+)
+def test_bad_costs(options, message):
+    with pytest.raises(ValueError, match=message):
+        schedule(0.5, **options)
+    with pytest.raises(ValueError, match="cost is given: expected none without memory="):
+        gopt.schedule(step, *arguments(), **options)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,10 @@ from gopt.scheduling.recompute.program import expanded, repeatable
 from gopt.xla import hlo_text
 from gopt.xla.applied import jit_donating
 from gopt.xla.buffers import repeatable_graph
-from gopt.xla.free_order import in_free_order, second_runs
 from gopt.xla.grouping import cloned_for_memory
 from gopt.xla.labels import label_of
 from gopt.xla.ordered import COMPILER_OPTIONS, check_order, jit_ordered
-from gopt.xla.recomputed import kernel_runs, may_repeat, repeated
+from gopt.xla.recomputed import in_free_order, kernel_runs, may_repeat, repeated, second_runs
 from tests.tiers import slow
 
 KEY = jax.random.key(0)

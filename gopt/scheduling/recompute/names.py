@@ -14,7 +14,7 @@ from gopt.program.equations import aval_of, variables
 from gopt.program.program import Program
 from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.recompute.program import kernel_seconds
-from gopt.xla.free_order import second_runs
+from gopt.xla.recomputed import second_runs
 
 SMALL = 0.02  # share of the time that `jax.checkpoint` may add
 

@@ -11,6 +11,8 @@ from gopt.cost.hardware import op_seconds, unit_rate_devices
 from gopt.cost.recompute.problem import Problem, prepare
 from gopt.graph.padding import pad
 from gopt.graph.tracing import TracedGraph, from_program
+from gopt.measure.kernel_times import KernelTimes
+from gopt.program.equations import may_not_end
 from gopt.scheduling.candidate import CompiledKernels
 from gopt.xla.buffers import repeatable_graph
 from gopt.xla.recomputed import kernel_runs, may_repeat, repeated
@@ -36,12 +38,23 @@ class Repeatable(NamedTuple):
     given: int
 
 
-def repeatable(kernels: CompiledKernels) -> Repeatable:
-    """Return kernels as a problem of recomputation."""
+def repeatable(kernels: CompiledKernels, times: KernelTimes | None = None) -> Repeatable:
+    """Return kernels as a problem of recomputation.
+
+    Args:
+      kernels: the kernels.
+      times: measures each kernel, in place of `kernel_seconds`. Loops, and what fails alone, have
+        the time of the model.
+    """
     graph = repeatable_graph(kernels.program, kernels.workspace)
     traced = graph.traced
     equations = kernels.program.equations
     seconds = kernel_seconds(kernels, traced)
+    if times is not None:
+        measured = times.of_kernels(kernels.source, kernels.groups)
+        for op, k in enumerate(traced.equations):
+            if k >= 0 and np.isfinite(measured[k]) and not may_not_end([equations[k]]):
+                seconds[op] = measured[k]
     problem = prepare(
         pad(traced.graph),
         unit_rate_devices(1),

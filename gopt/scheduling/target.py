@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import topologies
-from jax.sharding import SingleDeviceSharding
 
 from gopt.cost.hardware import Hardware, h100s, unit_rate_devices
 from gopt.host.extras import check_installed, optional
+from gopt.xla.applied import compile_for
 
 _libtpu = optional("libtpu", "tpu", "programs for TPUs")
 _cuda = optional("jax_plugins.xla_cuda12", "gpu", "programs for GPUs")
@@ -61,23 +61,9 @@ class Target(NamedTuple):
     device: Any = None
     hardware: Hardware | None = None
 
-    def shapes(self, args: Any) -> Any:
-        """Return arguments as shapes on a described device; for this machine, as they are."""
-        if self.device is None:
-            return args
-        where = SingleDeviceSharding(self.device)
-
-        def shape(leaf: Any) -> jax.ShapeDtypeStruct:
-            aval = jax.typeof(leaf) if not isinstance(leaf, jax.ShapeDtypeStruct) else leaf
-            return jax.ShapeDtypeStruct(
-                aval.shape, aval.dtype, sharding=where, weak_type=aval.weak_type
-            )
-
-        return jax.tree.map(shape, args)
-
     def compile(self, function: Any, args: Any) -> jax.stages.Compiled:
         """Return a jitted function of arguments, or of shapes, compiled for the machine."""
-        return function.lower(*self.shapes(args)).compile()
+        return compile_for(self.device, function, args)
 
 
 def this_machine() -> Target:
@@ -93,7 +79,7 @@ def target_of(name: str | None) -> Target:
         which one chip is used.
 
     Raises:
-      ValueError: it is no name of a machine. The message has the versions.
+      ValueError: no machine has the name. The message has the versions.
       ImportError: the compiler for it is not installed. The message names the extra.
     """
     if name is None:

@@ -11,7 +11,8 @@ import gopt
 from gopt.cost.hardware import unit_rate_devices
 from gopt.measure.timing import memory
 from gopt.scheduling import api, front
-from gopt.xla.target import Target, target_of, this_machine
+from gopt.scheduling.target import Target, target_of
+from gopt.xla.applied import shapes_on
 
 
 def step(weights, x):
@@ -89,14 +90,18 @@ def test_a_front_for_a_machine_that_is_described(described):
 
 def test_shapes_are_on_the_described_device(described):
     args = [1.0, np.ones(3), jax.ShapeDtypeStruct((2,), jnp.int32), jax.random.key(0)]
-    shapes = described.shapes(args)
+    shapes = shapes_on(described.device, args)
     assert [(x.shape, x.dtype) for x in shapes] == [
         *[((), jnp.float32), ((3,), jnp.result_type(float)), ((2,), jnp.int32)],
         ((), args[3].dtype),
     ]
     assert all(x.sharding.device_set == {described.device} for x in shapes)
     assert shapes[0].weak_type
-    assert this_machine().shapes(args) is args
+
+
+def test_kernels_are_timed_on_this_machine_alone(described):
+    with pytest.raises(ValueError, match="cost is 'measured': expected 'model' beside target="):
+        schedule(0.5, target="it", cost="measured")
 
 
 def test_without_a_budget_a_target_is_refused():
