@@ -200,7 +200,7 @@ def schedule(
       evaluations: number of candidates that one search may cost, starting points included. On this
         machine there are two searches if XLA can merge equations: with and without merging. With
         `memory`, up to four are made for each of four programs.
-      seed: random seed of the search.
+      seed: random seed.
       confirm: without `memory`, number of orders to compile besides XLA's and the program's.
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
         donates is donated, too.
