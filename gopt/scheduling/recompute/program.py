@@ -8,9 +8,11 @@ import numpy as np
 
 from gopt.cost.fusion import rates
 from gopt.cost.hardware import op_seconds, unit_rate_devices
+from gopt.cost.recompute.cost import cost_of_runs, runs_of
 from gopt.cost.recompute.problem import Problem, prepare
 from gopt.graph.padding import pad
 from gopt.graph.tracing import TracedGraph, from_program
+from gopt.heuristics.recompute.early import early
 from gopt.measure.kernel_times import KernelTimes
 from gopt.program.equations import may_not_end
 from gopt.scheduling.candidate import CompiledKernels
@@ -41,11 +43,23 @@ class Repeatable(NamedTuple):
 def repeatable(kernels: CompiledKernels, times: KernelTimes | None = None) -> Repeatable:
     """Return kernels as a problem of recomputation.
 
+    They are in the order of the program, or in that of `gopt.heuristics.recompute.early` if it
+    needs no more memory.
+
     Args:
       kernels: the kernels.
       times: measures each kernel, in place of `kernel_seconds`. Loops, and what fails alone, have
         the time of the model.
     """
+    as_given = _repeatable(kernels, times)
+    order = early(as_given.problem)
+    reordered = _repeatable(expanded(as_given, order), times)
+    _, before = cost_of_runs(as_given.problem, runs_of(as_given.problem, None))
+    _, after = cost_of_runs(reordered.problem, runs_of(reordered.problem, None))
+    return reordered if after <= before else as_given
+
+
+def _repeatable(kernels: CompiledKernels, times: KernelTimes | None) -> Repeatable:
     graph = repeatable_graph(kernels.program, kernels.workspace)
     traced = graph.traced
     equations = kernels.program.equations
