@@ -123,7 +123,7 @@ def _ops(
     return ops, equations
 
 
-def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
+def overwritten(program: Program, *, alone: bool, held: Collection[Var] = ()) -> dict[int, Var]:
     """Return the operand that each kernel overwrites: one that it is the last to read.
 
     Excluded are:
@@ -137,6 +137,7 @@ def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
       program: program of kernels, in execution order.
       alone: whether to return only operands with a single reader. The result then holds in every
         order, except for values that barriers hold; see `gopt.xla.ordered.written_over`.
+      held: values that barriers hold; other operands are preferred.
 
     Returns:
       Operand by index of the equation.
@@ -145,9 +146,11 @@ def overwritten(program: Program, *, alone: bool) -> dict[int, Var]:
     found = {}
     for index, over in _any_overwritten(program).items():
         last = [v for v in over if readers[v][-1] == index]
-        free = [v for v in last if len(readers[v]) == 1] or last
-        if free and (not alone or len(readers[free[0]]) == 1):
-            found[index] = free[0]
+        single = [v for v in last if len(readers[v]) == 1]
+        free = [v for v in single if v not in held]
+        several = [v for v in last if v not in single]
+        if (best := [*free, *several, *single]) and (not alone or best[0] in single):
+            found[index] = best[0]
     return found
 
 

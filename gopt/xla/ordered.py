@@ -141,8 +141,8 @@ def written_over(program: Program) -> dict[int, Var]:
     Args:
       program: program with one equation for each kernel, in order.
     """
-    over = overwritten(program, alone=False)
     held = {v for tie in _ties(program).values() for v in tie}
+    over = overwritten(program, alone=False, held=held)
     readers = Counter(v for e in program.equations for v in set(variables(e.invars)))
     return {k: v for k, v in over.items() if readers[v] > 1 or v not in held}
 

@@ -43,8 +43,8 @@ class Repeatable(NamedTuple):
 def repeatable(kernels: CompiledKernels, times: KernelTimes | None = None) -> Repeatable:
     """Return kernels as a problem of recomputation.
 
-    They are in the order of the program, or in that of `gopt.heuristics.recompute.early` if it
-    needs no more memory.
+    They are in the order of the program; or in the order of `gopt.heuristics.recompute.early`, if
+    that takes no more memory.
 
     Args:
       kernels: the kernels.

@@ -1,0 +1,62 @@
+"""The order in which what frees memory runs early."""
+
+import numpy as np
+import pytest
+
+from gopt.cost.recompute.cost import cost_of_runs
+from gopt.cost.recompute.problem import prepare
+from gopt.graph.graph import Op, Output, from_ops
+from gopt.graph.padding import pad
+from gopt.heuristics.recompute.early import early
+from tests.heuristics.recompute.graphs import ONE, chain_problem, random_training
+
+
+def check(problem):
+    order = early(problem)
+    n, links = int(problem.num_ops), int(problem.num_links)
+    assert sorted(order) == list(range(n))
+    place = np.empty(n, int)
+    place[order] = np.arange(n)
+    inputs = problem.is_input[:n]
+    assert place[inputs].max(initial=-1) < place[~inputs].min(initial=n)
+    for maker, reader in zip(problem.maker[:links], problem.reader[:links], strict=True):
+        assert place[maker] < place[reader]
+    return order
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_programs_keep_their_links(seed):
+    check(random_training(np.random.default_rng(seed), 12))
+
+
+def updates(n, *, in_place=()):
+    """Return n gradients in a row, and n updates at the end that make nothing of them."""
+    ops = [Op("input", outputs=(Output(1.0),))]
+    ops += [Op(inputs=((k, 0),), outputs=(Output(1.0), Output(4.0))) for k in range(n)]
+    ops += [Op(inputs=((1 + k, 1),), outputs=(Output(0.0),)) for k in range(n)]
+    return prepare(pad(from_ops(ops)), ONE, max_runs=1, in_place=in_place)
+
+
+def test_an_update_follows_its_gradient():
+    problem = updates(3)
+    order = check(problem)
+    assert order == [0, 1, 4, 2, 5, 3, 6]
+    (_, held), (_, freed) = (cost_of_runs(problem, [*runs]) for runs in (range(7), order))
+    assert (held, freed) == (14, 6)
+
+
+def test_nothing_comes_before_an_op_that_writes_over_the_last_result():
+    order = check(updates(3, in_place=[(1, 2)]))  # the first result of op 1, for op 2
+    assert order == [0, 1, 2, 4, 5, 3, 6]
+
+
+def test_without_anything_to_free_the_order_stays():
+    ops = [Op(inputs=((k - 1, 0),) if k else (), outputs=(Output(1.0 + k),)) for k in range(5)]
+    assert check(prepare(pad(from_ops(ops)), ONE, max_runs=1)) == list(range(5))
+    assert check(chain_problem(1)) == [0, 1]
+
+
+def test_a_hub_with_many_readers():
+    ops = [Op(outputs=(Output(9.0),))]
+    ops += [Op(inputs=((0, 0),), outputs=(Output(1.0),)) for _ in range(1000)]
+    assert check(prepare(pad(from_ops(ops)), ONE, max_runs=1)) == list(range(1001))
