@@ -238,8 +238,8 @@ class Result(Generic[DecisionT, ReportT]):
         """Return what `jax.checkpoint` needs to hold the same values, of `gopt.schedule(memory=)`.
 
         Its `names` are for `jax.checkpoint_policies.save_only_these_names`, if the values that the
-        decision holds are named by `jax.ad_checkpoint.checkpoint_name`. Else `names` is `None`, and
-        `reason` says which value has no name.
+        decision holds are named by `jax.ad_checkpoint.checkpoint_name`; wrap the function that is
+        differentiated. Else `names` is `None`, and `reason` says why.
 
         Raises:
           ValueError: the result is of something else.

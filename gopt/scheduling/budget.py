@@ -210,15 +210,17 @@ def within_budget(
         if report.budget < least:
             loops = any(e.primitive.name in ("scan", "while") for e in kernels.source.equations)
             hint = "; a loop is one kernel, and max_trips= unrolls short ones" if loops else ""
+            text = f"the largest kernel alone needs {format_bytes(least)} with arguments{hint}"
+            if target.device is not None:
+                text = f"the arguments alone need {format_bytes(least)}"
             raise ValueError(
-                f"memory is {memory!r}, {format_bytes(report.budget)} with arguments: the largest "
-                f"kernel alone needs {format_bytes(least)} with arguments{hint}"
+                f"memory is {memory!r}, {format_bytes(report.budget)} with arguments: {text}"
             )
         candidates += recomputed(args, found, report, candidates[0], evaluations, seed, work)
     chosen = report.choose(candidates)
     after = candidates[chosen]
     if report.fits(after):
-        reason = "it fits, and nothing that fits is faster by the model"
+        reason = "it fits, and nothing that fits is faster by these times"
     else:
         reason = "nothing that was found fits, and it comes nearest"
         over = format_bytes(after.memory.total - report.budget if after.memory else 0)
@@ -261,8 +263,8 @@ def recomputed(
     # Bytes by the model for one of XLA's: more than one where XLA holds values near the cores, or
     # in fewer bits.
     ratio = (peak - own.memory.arguments) / max(own.memory.without_arguments, 1)
-    ratio = ratio if ratio > 1 / SPARE else 1.0
     is_free, left = is_order_free(report.target), COMPILATIONS
+    ratio = ratio if is_free and ratio > 1 / SPARE else 1.0
     while left:
         scaled = round(limit * ratio)
         key = COMPILATIONS * seed + COMPILATIONS - left

@@ -89,7 +89,7 @@ def kernels_of(
     parts = groups(source, written, is_cloned)
     kernels = group(source, parts)
     function = jit_ordered(kernels)
-    # What a kernel needs while it runs is near the cores of machines that are described.
+    # What a kernel needs while it runs is not known of machines that are only described.
     compiled = function.lower(*kernels.arguments()).compile() if target.device is None else None
     needs = workspaces(kernels, compiled) if compiled else {}
     return CompiledKernels(

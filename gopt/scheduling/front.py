@@ -237,8 +237,8 @@ def _bytes(point: Point) -> int:
 
 
 def _row(point: Point, first: Point, note: str) -> tuple[str, ...]:
-    after, base = point.after, first.after.predicted or 1.0
+    after, base = point.after, first.after.predicted
     needs = after.memory.without_arguments if after.memory else 0
-    change = f"{100 * ((after.predicted or 0.0) / base - 1):+.1f} %"
+    change = f"{100 * ((after.predicted or 0.0) / base - 1):+.1f} %" if base else "-"
     time = format_seconds(after.predicted or 0.0)
     return after.name + note, format_bytes(_total(after)), format_bytes(needs), time, change

@@ -5,8 +5,8 @@ but for barriers. There are two ways to say them:
 
 - `gopt.xla.ordered` puts the operands of each kernel behind a barrier with the kernel before it.
 - `in_free_order` lets XLA order the kernels. The operands of consecutive second runs alone stand
-  behind a barrier, with a result of the kernel before them that is read later. `jax.checkpoint`
-  ties what it computes again to cotangents in this way.
+  behind a barrier, with a result that is made before them and read after them: the one with most
+  kernels on its way. `jax.checkpoint` ties what it computes again to cotangents in this way.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -189,7 +189,7 @@ def second_runs(runs: Sequence[Hashable]) -> list[int]:
 
 def _delayed(program: Program, again: Sequence[int]) -> dict[int, _Delayed]:
     """Return consecutive second runs by the position of the first one."""
-    equations, second = program.equations, set(again)
+    equations, second, depth = program.equations, set(again), _depths(program)
     last_read = {v: k for k, e in enumerate(equations) for v in variables(e.invars)}
     found = {}
     for start in again:
@@ -201,14 +201,23 @@ def _delayed(program: Program, again: Sequence[int]) -> dict[int, _Delayed]:
         body = equations[start:end]
         made = {v for e in body for v in e.outvars}
         read = dict.fromkeys(v for e in body for v in variables(e.invars) if v not in made)
-        earlier = (
+        earlier = [
             v
-            for k in reversed(range(start))
+            for k in range(start)
             if k not in second
             for v in equations[k].outvars
             if type(v) is Var and last_read.get(v, -1) >= end
-        )
-        awaited = next(earlier, None)
+        ]
+        awaited = max(reversed(earlier), key=depth.__getitem__, default=None)
         waited = read if awaited is None else {**read, awaited: None}
         found[start] = _Delayed(end, tuple(waited), awaited)
     return found
+
+
+def _depths(program: Program) -> dict[Var, int]:
+    """Return the number of equations on the longest way to each value."""
+    depth: dict[Var, int] = {}
+    for equation in program.equations:
+        longest = max((depth.get(v, 0) for v in variables(equation.invars)), default=0)
+        depth |= dict.fromkeys(equation.outvars, longest + 1)
+    return depth

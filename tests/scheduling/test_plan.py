@@ -150,6 +150,8 @@ def saved(tmp_path_factory):
         ),
         ("transfers", lambda sent: [[*sent[0][:2], 5, sent[0][3]]], "has no such output"),
         ("options", 5, "is not a plan of gopt.*options is 5"),
+        ("is_free", True, "is_free is true: expected false for several devices"),
+        ("is_free", 1, "is not a plan of gopt.*is_free is 1"),
         ("peak", [-1, 5], r"is not a plan of gopt.*peak\[0\] is -1: expected a whole"),
         ("platform", "abacus", "the plan is for the kernels of abacus, not of cpu"),
     ],

@@ -111,6 +111,16 @@ def test_the_last_of_several_readers_writes_over_what_is_dear_to_make():
     assert 2 not in overwritten(program.with_order(order), alone=True)
 
 
+def test_an_operand_that_no_barrier_holds_is_written_over_first():
+    program = kernels(lambda x: (x @ x) + (x.T @ x), X, written=[0, 2])
+    add = len(program.equations) - 1
+    first, second = program.equations[add].invars
+    assert overwritten(program, alone=False) == {add: first}
+    assert overwritten(program, alone=False, held={first}) == {add: second}
+    assert overwritten(program, alone=False, held={first, second}) == {add: first}
+    assert overwritten(program, alone=True, held={first}) == {add: second}
+
+
 def test_the_last_of_several_readers_does_not_write_over_what_may_be_computed_again():
     program = kernels(lambda x: (jnp.sin(y := jnp.tanh(x)) @ x, jnp.cos(y)), X)
     assert program.equations[-1].primitive.name == "cos"

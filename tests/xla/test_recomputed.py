@@ -14,12 +14,14 @@ from gopt.xla import hlo_text
 from gopt.xla.applied import jit_donating
 from gopt.xla.buffers import repeatable_graph
 from gopt.xla.grouping import cloned_for_memory
-from gopt.xla.labels import label_of
-from gopt.xla.ordered import COMPILER_OPTIONS, check_order, jit_ordered
+from gopt.xla.labels import label_of, labelled, module_kernels
+from gopt.xla.ordered import check_order, jit_ordered
 from gopt.xla.recomputed import in_free_order, kernel_runs, may_repeat, repeated, second_runs
 from tests.tiers import slow
 
 KEY = jax.random.key(0)
+# XLA keeps barriers, and merges equal instructions.
+WITH_MERGING = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
 
 def step(weights, x, key):
@@ -86,9 +88,16 @@ def test_xla_runs_random_plans_as_they_are_asked(found, seed):
 def test_xla_runs_random_plans_again_in_its_own_order(found, seed):
     kernels = expanded(found, random_runs(np.random.default_rng(seed), found))
     free = in_free_order(kernels.program, kernels.groups)
-    function = jit_donating(free, kernels.program, COMPILER_OPTIONS["cpu"])
+    function = jit_donating(free, kernels.program, WITH_MERGING)
     check_second_runs(found, kernels, function.lower(*arguments()).compile())
     check_values(function)
+
+
+def test_without_barriers_xla_merges_second_runs(found):
+    kernels = expanded(found, random_runs(np.random.default_rng(0), found))
+    compiled = jit_donating(labelled(kernels.program), kernels.program, WITH_MERGING)
+    with pytest.raises(AssertionError):
+        check_second_runs(found, kernels, compiled.lower(*arguments()).compile())
 
 
 def test_second_runs_wait_for_the_kernel_before_them_and_others_are_free():
@@ -113,11 +122,43 @@ def test_second_runs_wait_for_the_kernel_before_them_and_others_are_free():
 
 
 def test_a_second_run_may_wait_for_nothing():
-    program = trace_program(lambda x: (jnp.sin(x), jnp.cos(x)), 1.0)
-    runs = (0, 1, 0)
+    program = trace_program(lambda x: jnp.tanh(jnp.sin(x)), 1.0)
+    runs = (0, 0, 1)
     again = repeated(program, runs)
-    sin, cos = jax.jit(in_free_order(again, runs))(0.5)
-    np.testing.assert_allclose([sin, cos], [np.sin(0.5), np.cos(0.5)], rtol=1e-6)
+    value = jax.jit(in_free_order(again, runs))(0.5)
+    np.testing.assert_allclose(value, np.tanh(np.sin(0.5)), rtol=1e-6)
+
+
+def test_second_runs_wait_for_the_value_with_most_kernels_on_its_way():
+    def fn(x, t):
+        y = jnp.sin(x)
+        z = jnp.cos(jnp.cos(jnp.cos(x)))
+        return y * z * jnp.exp(t)  # the exponential comes last, and is ready at once
+
+    program = trace_program(fn, jnp.ones(4), 1.0)
+    names = [e.primitive.name for e in program.equations]
+    order = [names.index("sin"), *(k for k, name in enumerate(names) if name == "cos")]
+    order += [names.index("exp"), names.index("sin")]
+    runs = (*order, *(k for k in range(len(names)) if k not in order))
+    again = repeated(program, runs)
+    text = str(jax.make_jaxpr(in_free_order(again, runs))(jnp.ones(4), 1.0))
+    (barrier,) = [line for line in text.splitlines() if "optimization_barrier" in line]
+    assert barrier.count("f32[4]") == 2 and "f32[]" not in barrier
+
+
+def test_moves_towards_a_core_are_no_kernels():
+    text = """HloModule m
+
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  start = (f32[8]{0}, f32[8]{0}, u32[]) copy-start(x)
+  done = f32[8]{0} copy-done(start)
+  joined = f32[8]{0} custom-call(done), custom_call_target="ConcatBitcast"
+  ROOT y = f32[8]{0} negate(joined), metadata={op_name="gopt3/neg"}
+}
+"""
+    (only,) = module_kernels(hlo_text.parse(text))
+    assert only[0].name == "y" and only[1] == {3}
 
 
 def test_a_run_has_results_of_its_own_and_readers_read_the_latest():

@@ -28,11 +28,10 @@ def early(problem: Problem) -> list[int]:
     stays = problem.pinned | problem.is_input[problem.producer]
     reads: list[list[int]] = [[] for _ in range(problem.num_rows)]
     readers: dict[int, list[int]] = {}  # of a tensor
-    for k in range(uses):
-        tensor, op = int(problem.tensor[k]), int(problem.consumer[k])
-        if op not in readers.setdefault(tensor, []):
-            readers[tensor].append(op)
-            reads[op].append(tensor)
+    pairs = zip(problem.tensor[:uses].tolist(), problem.consumer[:uses].tolist(), strict=True)
+    for tensor, op in dict.fromkeys(pairs):
+        readers.setdefault(tensor, []).append(op)
+        reads[op].append(tensor)
     over = problem.in_place[:uses] > 0
     makers = problem.producer[problem.tensor[:uses]]
     in_place = {*zip(makers[over].tolist(), problem.consumer[:uses][over].tolist(), strict=True)}

@@ -6,16 +6,19 @@ decision holds needs a name, unless it takes hardly any time to compute it again
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax.extend.core import JaxprEqn, Var
 
+import gopt
 from gopt.program.equations import aval_of, variables
 from gopt.program.program import Program
 from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.recompute.program import kernel_seconds
 from gopt.xla.recomputed import second_runs
 
+_PACKAGE = Path(gopt.__file__).parent
 SMALL = 0.02  # share of the time that `jax.checkpoint` may add
 
 Part = tuple[int, ...]  # the equations of a kernel
@@ -28,7 +31,7 @@ class Names(NamedTuple):
     """Names to save for `jax.checkpoint`.
 
     Attributes:
-      names: the names; `None` if no names say the decision.
+      names: the names, none of them if nothing is held; `None` if no names say the decision.
       reason: why no names do; else empty.
     """
 
@@ -54,27 +57,28 @@ def names_of(decision: KernelSchedule) -> Names:
     source, parts = kernels.source, kernels.groups
     again = {parts[k] for k in second_runs(parts)}
     if not any(is_backward(source, part) for part in parts):
-        return Names(None, "the function has no gradient")
+        return Names(None, "the function has no gradient outside of loops")
     if not again:
         return Names(None, "nothing runs again")
-    makers = _first_runs(decision)
+    makers, seconds = _first_runs(decision), dict(zip(parts, _seconds(decision), strict=True))
+    total = max(sum(_seconds(decision)), 1e-30)
+    if sum(seconds[part] for part in again if is_backward(source, part)) > SMALL * total:
+        return Names(None, "a kernel of the backward pass runs again")
     named = _names(source)
     held = _read_late(decision, makers) - again
-    names = {name for part in held for name in named[part[-1]]}
-    for part in again:
-        for name in named[part[-1]] & names:
-            return Names(None, f"{name!r} names values that are held and values that run again")
+    names = {name for part in held for name in _of_part(source, part, named)}
+    if (name := _other_value(source, held, names)) is not None:
+        return Names(None, f"{name!r} names values that are held and values that run again")
     # What `jax.checkpoint` would run again besides.
-    seconds = dict(zip(parts, _seconds(decision), strict=True))
     more = _computed_again(decision, makers, names, named) - again
-    share = sum(seconds[part] for part in more) / max(sum(_seconds(decision)), 1e-30)
+    share = sum(seconds[part] for part in more) / total
     if share <= SMALL:
         return Names(tuple(sorted(names)))
     root = source.equations[max(more, key=lambda part: seconds[part])[-1]]
     return Names(
         None,
         "values that are held have no name, and to compute them again takes "
-        f"{100 * share:.0f} % of the time, most of it for {_described(root)}",
+        f"{100 * share:.0f} % of the time by the model, most of it for {_described(root)}",
     )
 
 
@@ -106,7 +110,7 @@ def _read_late(decision: KernelSchedule, makers: dict[Var, Part]) -> set[Part]:
 
 
 def _computed_again(
-    decision: KernelSchedule, makers: dict[Var, Part], names: set[str], named: list[set[str]]
+    decision: KernelSchedule, makers: dict[Var, Part], names: set[str], named: dict[Var, set[str]]
 ) -> set[Part]:
     """Return the forward kernels that `jax.checkpoint` computes again if it saves some names."""
     kernels = decision.kernels
@@ -118,7 +122,7 @@ def _computed_again(
     todo = [*_read_late(decision, makers), *again]
     while todo:
         part = todo.pop()
-        if part in found or named[part[-1]] & names:
+        if part in found or _of_part(kernels.source, part, named) & names:
             continue
         found.add(part)
         todo += [makers[v] for v in operands[part] if v in makers]
@@ -135,23 +139,48 @@ def _seconds(decision: KernelSchedule) -> list[float]:
     return found
 
 
-def _names(program: Program) -> list[set[str]]:
-    """Return the names of the results of each equation; views of a value share its names."""
-    found: list[set[str]] = [set() for _ in program.equations]
-    maker = {v: k for k, e in enumerate(program.equations) for v in e.outvars}
-    for k, equation in reversed([*enumerate(program.equations)]):
-        if equation.primitive.name == "name":
-            found[k].add(equation.params["name"])
+def _names(program: Program) -> dict[Var, set[str]]:
+    """Return the names that hold each value.
+
+    A view has the names of its value. A value has the names of views if only these read it.
+    """
+    readers: dict[Var, list[JaxprEqn]] = {}
+    for equation in program.equations:
+        for v in variables(equation.invars):
+            readers.setdefault(v, []).append(equation)
+    found: dict[Var, set[str]] = {}
+    for equation in reversed(program.equations):
+        for v in equation.outvars:
+            views = [e for e in readers.get(v, []) if e.primitive.name in _VIEWS]
+            through = [found[e.outvars[0]] for e in views]
+            is_shown = views and len(views) == len(readers[v]) and v not in program.outputs
+            found[v] = set.intersection(*through) if is_shown else set()
+            if equation.primitive.name == "name":
+                found[v].add(equation.params["name"])
+    for equation in program.equations:
         if equation.primitive.name in _VIEWS:
             for v in variables(equation.invars):
-                if v in maker:
-                    found[maker[v]] |= found[k]
-    for k, equation in enumerate(program.equations):
-        if equation.primitive.name in _VIEWS:
-            for v in variables(equation.invars):
-                if v in maker:
-                    found[k] |= found[maker[v]]
+                found[equation.outvars[0]] |= found.get(v, set())
     return found
+
+
+def _of_part(program: Program, part: Part, named: dict[Var, set[str]]) -> set[str]:
+    """Return the names that hold all results of a kernel."""
+    made = [v for v in program.equations[part[-1]].outvars if type(v) is Var]
+    return set.intersection(*(named[v] for v in made)) if made else set()
+
+
+def _other_value(program: Program, held: set[Part], names: set[str]) -> str | None:
+    """Return a name that a held value shares with another one; `None` without one."""
+    covered = {v for part in held for v in program.equations[part[-1]].outvars}
+    for equation in program.equations:
+        is_shown = not covered.isdisjoint(variables(equation.invars))
+        if equation.primitive.name in _VIEWS and is_shown:
+            covered |= {*equation.outvars}
+        is_name = equation.primitive.name == "name" and equation.params["name"] in names
+        if is_name and covered.isdisjoint(equation.outvars):
+            return equation.params["name"]
+    return None
 
 
 def _described(equation: JaxprEqn) -> str:
@@ -164,5 +193,6 @@ def _frames(equation: JaxprEqn) -> Iterator[str]:
     """Yield the lines of the user that an equation comes from, the innermost first."""
     traceback: Any = equation.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
-        if "site-packages" not in frame.file_name and "/gopt/" not in frame.file_name:
+        is_ours = _PACKAGE in Path(frame.file_name).parents
+        if "site-packages" not in frame.file_name and not is_ours:
             yield f" at {frame.file_name}:{frame.line_num}"

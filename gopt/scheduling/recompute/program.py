@@ -54,9 +54,13 @@ def repeatable(kernels: CompiledKernels, times: KernelTimes | None = None) -> Re
     as_given = _repeatable(kernels, times)
     order = early(as_given.problem)
     reordered = _repeatable(expanded(as_given, order), times)
-    _, before = cost_of_runs(as_given.problem, runs_of(as_given.problem, None))
-    _, after = cost_of_runs(reordered.problem, runs_of(reordered.problem, None))
-    return reordered if after <= before else as_given
+    return reordered if _peak(reordered.problem) <= _peak(as_given.problem) else as_given
+
+
+def _peak(problem: Problem) -> float:
+    """Return the peak memory without second runs, bytes."""
+    _, peak = cost_of_runs(problem, runs_of(problem, None))
+    return peak * float(problem.unit)
 
 
 def _repeatable(kernels: CompiledKernels, times: KernelTimes | None) -> Repeatable:

@@ -93,7 +93,7 @@ def test_a_name_of_values_that_are_held_and_that_run_again_says_nothing():
 def test_a_function_without_a_gradient_has_no_names():
     found = repeatable(kernels_of(trace_program(lambda x: jnp.sin(x @ x.T), X), merged=True))
     once = plan_of(found, runs_of(found.problem, None)).schedule
-    assert names_of(once).reason == "the function has no gradient"
+    assert names_of(once).reason == "the function has no gradient outside of loops"
 
 
 def test_results_have_a_policy():
@@ -102,3 +102,27 @@ def test_results_have_a_policy():
     assert result.policy().reason.startswith("nothing runs again")
     with pytest.raises(ValueError, match="the result has no policy"):
         gopt.schedule(lambda x: x @ x.T, X, evaluations=1, progress=False).policy()
+
+
+def test_a_value_that_is_also_read_beside_its_name_is_not_held_by_it():
+    def beside(weights, x):
+        for k, w in enumerate(weights):
+            h = x @ w
+            x = x + jnp.tanh(checkpoint_name(h, f"product {k}")) * jnp.sin(h)
+        return jnp.mean(x**2)
+
+    names = names_of(decision(is_product, beside))
+    assert names.names is None
+    assert "dot_general" in names.reason
+
+
+def test_a_loop_is_held_only_if_all_its_results_are():
+    def looped(weights, x):
+        stacked = jnp.stack(weights)
+        x, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, stacked)
+        return loss(weights, checkpoint_name(x, "looped"))
+
+    held = decision(lambda e: e.primitive.name in ("dot_general", "scan"), looped)
+    names = names_of(held)
+    assert names.names is None
+    assert "scan" in names.reason
