@@ -148,8 +148,7 @@ def overwritten(program: Program, *, alone: bool, held: Collection[Var] = ()) ->
         last = [v for v in over if readers[v][-1] == index]
         single = [v for v in last if len(readers[v]) == 1]
         free = [v for v in single if v not in held]
-        several = [v for v in last if v not in single]
-        if (best := [*free, *several, *single]) and (not alone or best[0] in single):
+        if (best := [*free, *single, *last]) and (not alone or best[0] in single):
             found[index] = best[0]
     return found
 
