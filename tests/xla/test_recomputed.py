@@ -46,9 +46,17 @@ def arguments():
 
 
 @pytest.fixture(scope="module")
-def found():
-    program = trace_program(step, *arguments(), donate_argnums=0)
-    return repeatable(kernels_of(program, merged=True, is_cloned=cloned_for_memory))
+def in_doubles():
+    with jax.enable_x64(True):
+        program = trace_program(step, *arguments(), donate_argnums=0)
+        return repeatable(kernels_of(program, merged=True, is_cloned=cloned_for_memory))
+
+
+@pytest.fixture
+def found(in_doubles):
+    """Return the kernels of a step in float64: what is left after rounding is an error."""
+    with jax.enable_x64(True):
+        yield in_doubles
 
 
 def random_runs(rng, found):
@@ -71,7 +79,8 @@ def check_second_runs(found, kernels, compiled):
 def check_values(function):
     expected = jax.jit(step)(*arguments())
     for a, b in zip(function(*arguments()), expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-4)  # of values up to 1; rounding
+        assert a.dtype == jnp.float64
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", [*range(4), *slow(*range(4, 200))])
