@@ -12,7 +12,7 @@ import jax
 
 from gopt.host.files import write_whole
 from gopt.measure.timing import Memory, Times, median_ratio, memory
-from gopt.plots.units import format_bytes, format_seconds
+from gopt.plots.tables import aligned, candidate_cells
 from gopt.program.program import Program
 from gopt.xla.applied import Executable, apply_executable, fold_constants
 
@@ -253,15 +253,7 @@ class Result(Generic[DecisionT, ReportT]):
         return [_row(candidate) for candidate in self.candidates]
 
     def __str__(self) -> str:
-        rows = _cells(self)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if k else cell.ljust(width)
-                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
+        lines = aligned(candidate_cells(self.table(), self.report.unit))
         return "\n".join([self.report.header(self), *lines, *self._last_lines()])
 
     def __repr__(self) -> str:
@@ -271,7 +263,8 @@ class Result(Generic[DecisionT, ReportT]):
         )
 
     def _repr_html_(self) -> str:
-        first, *others = (list(map(html.escape, row)) for row in _cells(self))
+        cells = candidate_cells(self.table(), self.report.unit)
+        first, *others = (list(map(html.escape, row)) for row in cells)
         head = "".join(f"<th>{cell}</th>" for cell in first)
         body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in others)
         last = "<br>".join(map(html.escape, self._last_lines()))
@@ -327,36 +320,3 @@ def _row(candidate: Candidate[Any]) -> dict[str, Any]:
         row[f"{clock} s"] = times and float(getattr(times, clock).min())
         row[f"{clock} ratio"] = times and candidate.ratio(clock)
     return row
-
-
-def _cells(result: Result[Any, Any]) -> list[list[str]]:
-    """Return the table as text, without columns that are empty."""
-    predicted = format_bytes if result.report.unit == "B" else format_seconds
-    rows = result.table()
-    columns = {
-        "": [row["name"] for row in rows],
-        "predicted": [_text(predicted, row["predicted"]) for row in rows],
-        "XLA needs": [_text(format_bytes, row["without_arguments"]) for row in rows],
-        "change": [_change(rows[0]["without_arguments"], row["without_arguments"]) for row in rows],
-        "temporaries": [_text(format_bytes, row["temporaries"]) for row in rows],
-        "outputs": [_text(format_bytes, row["outputs"]) for row in rows],
-        "arguments": [_text(format_bytes, row["arguments"]) for row in rows],
-        "folded": [_text(format_bytes, row["folded"]) for row in rows],
-        "process": [_text(format_seconds, row["process s"]) for row in rows],
-        "of first": [_text(lambda r: f"{r[0]:.3f}", row["process ratio"]) for row in rows],
-        "95 %": [_text(lambda r: f"{r[1]:.3f}-{r[2]:.3f}", row["process ratio"]) for row in rows],
-        "wall, of first": [_text(lambda r: f"{r[0]:.3f}", row["wall ratio"]) for row in rows],
-    }
-    if not any(row["folded"] for row in rows):
-        del columns["folded"]
-    shown = {title: cells for title, cells in columns.items() if any(cells)}
-    return [list(shown), *map(list, zip(*shown.values(), strict=True))]
-
-
-def _text(format_: Callable[[Any], str], value: Any) -> str:
-    return "" if value is None else format_(value)
-
-
-def _change(before: int | None, after: int | None) -> str:
-    """Return the relative change of bytes in percent."""
-    return f"{100 * (after / before - 1):+.1f} %" if before and after is not None else ""

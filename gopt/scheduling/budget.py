@@ -199,13 +199,15 @@ def within_budget(
     kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory, target=target)
     work.phase("XLA's own programs compiled")
     candidates = list(own_programs(fn, args, program, donate_argnums, kernels, work))
-    if cost is not None:
-        work.phase("kernels timed")
-    found = repeatable(kernels, cost)
-    candidates = [c._replace(predicted=found.seconds) for c in candidates]
     own = [c.memory for c in candidates if c.memory is not None]
-    report = BudgetReport(budget_bytes(memory, own), max_trips, target, cost is not None)
-    if kernels.program.equations and not any(map(report.fits, candidates)):
+    report = BudgetReport(budget_bytes(memory, own), max_trips, target)
+    is_searched = bool(kernels.program.equations) and not any(map(report.fits, candidates))
+    if is_searched and cost is not None:
+        work.phase("kernels timed")
+        report = replace(report, is_measured=True)
+    found = repeatable(kernels, cost if is_searched else None)
+    candidates = [c._replace(predicted=found.seconds) for c in candidates]
+    if is_searched:
         least = least_bytes(kernels) + own[0].arguments
         if report.budget < least:
             loops = any(e.primitive.name in ("scan", "while") for e in kernels.source.equations)

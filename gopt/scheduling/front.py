@@ -9,6 +9,7 @@ import numpy as np
 from gopt.cost.recompute.cost import runs_of
 from gopt.host.progress import Progress, Show
 from gopt.measure.kernel_times import KernelTimes
+from gopt.plots.tables import aligned
 from gopt.plots.units import format_bytes, format_seconds, parse_bytes
 from gopt.program.arguments import check_whole_numbers, keywords_are_options
 from gopt.program.checks import check_alone, check_arrays, check_one_device
@@ -51,14 +52,7 @@ class Front:
         rows.append(("", "with arguments", "XLA needs", time, "change"))
         rows += [_row(point, first, "") for point in self.points]
         rows += [_row(point, first, " (beaten)") for point in self.others]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.rjust(width) if k else cell.ljust(width)
-                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        )
+        return "\n".join(aligned(rows))
 
     def __repr__(self) -> str:
         return f"<Front of {len(self.points)} programs, {len(self.others)} beaten>"

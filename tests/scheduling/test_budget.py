@@ -28,10 +28,10 @@ def step(weights, x):
     return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights), strict=True)]
 
 
-def arguments():
+def arguments(rows=4096):
     keys = jax.random.split(jax.random.key(0), 7)
     weights = [jax.random.normal(k, (WIDTH, WIDTH)) / 8 for k in keys[:6]]
-    return weights, jax.random.normal(keys[6], (4096, WIDTH))
+    return weights, jax.random.normal(keys[6], (rows, WIDTH))
 
 
 def schedule(budget, **options):
@@ -55,10 +55,14 @@ def test_a_budget_is_kept_by_the_account_of_xla(half):
     assert half.report.budget == own.arguments + least // 2
 
 
-def test_values_are_equal(half):
-    expected = jax.jit(step)(*arguments())
-    for a, b in zip(half.apply()(*arguments()), expected, strict=True):
+def check_values(function, rows=4096):
+    expected = jax.jit(step)(*arguments(rows))
+    for a, b in zip(function(*arguments(rows)), expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_values_are_equal(half):
+    check_values(half.apply())
 
 
 def test_a_plan_is_saved_and_applied_again(half, tmp_path):
@@ -134,6 +138,7 @@ def test_times_may_be_measured(tmp_path):
     )
     np.testing.assert_allclose(result.before.predicted, once.sum(), rtol=1e-6)
     assert result.after.predicted > result.before.predicted
+    assert "time by the model" in str(schedule("1 GiB", cost=times))  # XLA's own program fits
     front = gopt.memory_front(
         step, *arguments(), points=2, evaluations=100, cost=times, progress=False
     )

@@ -13,24 +13,8 @@ from gopt.measure.timing import memory
 from gopt.scheduling import api, front
 from gopt.scheduling.target import Target, target_of
 from gopt.xla.applied import shapes_on
-
-
-def step(weights, x):
-    """A training step whose activations are large beside the weights."""
-
-    def loss(weights):
-        h = x
-        for w in weights:
-            h = h + jnp.tanh(h @ w) * jnp.exp(-(h**2))
-        return jnp.mean(h**2)
-
-    return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights), strict=True)]
-
-
-def arguments(rows=4096):
-    keys = jax.random.split(jax.random.key(0), 7)
-    weights = [jax.random.normal(k, (64, 64)) / 8 for k in keys[:6]]
-    return weights, jax.random.normal(keys[6], (rows, 64))
+from tests.scheduling.test_budget import arguments, check_values, step
+from tests.scheduling.test_budget import schedule as schedule_within
 
 
 @pytest.fixture
@@ -44,14 +28,7 @@ def described(monkeypatch):
 
 
 def schedule(budget, **options):
-    options = {"evaluations": 1000, "progress": False, "donate_argnums": 0} | options
-    return gopt.schedule(step, *arguments(), memory=budget, **options)
-
-
-def check_values(function, rows=4096):
-    expected = jax.jit(step)(*arguments(rows))
-    for a, b in zip(function(*arguments(rows)), expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    return schedule_within(budget, **{"evaluations": 1000, **options})
 
 
 def test_a_program_is_compiled_for_a_machine_that_is_described(described, tmp_path):

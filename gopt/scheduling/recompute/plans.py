@@ -58,7 +58,7 @@ def search_plan(
     """Return the fastest plan found that fits when it is packed, or the one nearest to it.
 
     Packed buffers leave gaps. If a plan fits without gaps alone, the search is repeated for fewer
-    bytes. Published rules are tried, too.
+    bytes. Published rules are tried, too; and if nothing fits, the other order of the kernels.
 
     Args:
       found: kernels that may run more than once.
@@ -69,6 +69,7 @@ def search_plan(
       work: shows progress, and ends the search.
     """
     plans: list[Plan] = []
+    start = aim
     for attempt in range(SEARCHES):
         runs = _search(found, aim, evaluations, jax.random.key(SEARCHES * seed + attempt), work)
         plan = plan_of(found, runs)
@@ -76,10 +77,10 @@ def search_plan(
         if plan.packed <= limit or work.is_over:
             break
         aim -= max(plan.packed - limit, aim // STEP)
-    return min(
-        [*plans, *_rules(found, limit, plans, work)],
-        key=lambda plan: (max(plan.packed - limit, 0), plan.seconds),
-    )
+    plans += _rules(found, limit, plans, work)
+    if found.other is not None and not work.is_over and all(p.packed > limit for p in plans):
+        plans.append(search_plan(found.other, limit, start, evaluations, seed, work))
+    return min(plans, key=lambda plan: (max(plan.packed - limit, 0), plan.seconds))
 
 
 def _rules(found: Repeatable, limit: int, plans: Sequence[Plan], work: Progress) -> Iterator[Plan]:

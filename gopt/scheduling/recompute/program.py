@@ -31,6 +31,7 @@ class Repeatable(NamedTuple):
       problem: the graph, quantised, with times in s under `kernel_seconds`.
       seconds: time of all kernels, each run once, s.
       given: bytes of arguments and captured arrays in the problem.
+      other: the same kernels in another order, for budgets that this one does not reach.
     """
 
     kernels: CompiledKernels
@@ -38,13 +39,15 @@ class Repeatable(NamedTuple):
     problem: Problem
     seconds: float
     given: int
+    other: "Repeatable | None" = None
 
 
 def repeatable(kernels: CompiledKernels, times: KernelTimes | None = None) -> Repeatable:
     """Return kernels as a problem of recomputation.
 
-    They are in the order of the program; or in the order of `gopt.heuristics.recompute.early`, if
-    that takes no more memory.
+    They are in the order of `gopt.heuristics.recompute.early` or of the program, whichever takes
+    less memory. Weights that are updated early cannot be read by second runs, so the other order
+    may reach a budget that the first one does not.
 
     Args:
       kernels: the kernels.
@@ -54,7 +57,9 @@ def repeatable(kernels: CompiledKernels, times: KernelTimes | None = None) -> Re
     as_given = _repeatable(kernels, times)
     order = early(as_given.problem)
     reordered = _repeatable(expanded(as_given, order), times)
-    return reordered if _peak(reordered.problem) <= _peak(as_given.problem) else as_given
+    if _peak(reordered.problem) <= _peak(as_given.problem):
+        return reordered._replace(other=as_given)
+    return as_given._replace(other=reordered)
 
 
 def _peak(problem: Problem) -> float:
