@@ -38,6 +38,7 @@ class Method(NamedTuple):
       budget: share of XLA's bytes without arguments; `None` for programs without a budget.
       compiled: the program compiled.
       predicted: time by the model, s; `None` if it is not known.
+      planned: bytes by the model, without arguments; `None` if they are not known.
       search: time of the search, s; of gopt with compilation.
     """
 
@@ -45,6 +46,7 @@ class Method(NamedTuple):
     budget: float | None
     compiled: Any
     predicted: float | None = None
+    planned: int | None = None
     search: float = 0.0
 
 
@@ -98,7 +100,7 @@ def measure(
         used = memory(method.compiled)
         row |= {"limit": None if method.budget is None else int(method.budget * limit)}
         row |= {"bytes": used.without_arguments, "arguments": used.arguments}
-        row |= {"flop": flop(method.compiled)}
+        row |= {"planned": method.planned, "flop": flop(method.compiled)}
         row |= {"predicted": method.predicted, "search s": method.search, "least": least}
         if method.name in times:
             for clock in ("process", "wall"):
@@ -121,7 +123,9 @@ def _method(
     decision, run = candidate.decision, candidate.executable
     function = run.function if run and decision.options is not None else jit_schedule(decision)
     compiled = found.kernels.target.compile(function, step.args)
-    return Method(name or candidate.name, budget, compiled, predicted, search)
+    arguments = candidate.memory.arguments if candidate.memory else 0
+    planned = int(decision.peak[0]) - arguments
+    return Method(name or candidate.name, budget, compiled, predicted, planned, search)
 
 
 def _policies(name: str, target: Target) -> Iterator[Method]:
@@ -176,7 +180,9 @@ def _within(
             seconds, target = time.perf_counter() - began, found.kernels.target
             schedule = plan.schedule._replace(is_free=is_order_free(target))
             compiled = target.compile(jit_schedule(schedule), step.args)
-            yield Method(f"{rule}, {goal}", budget, compiled, plan.seconds, seconds)
+            yield Method(
+                f"{rule}, {goal}", budget, compiled, plan.seconds, plan.packed, seconds
+            )
 
 
 def _plan(

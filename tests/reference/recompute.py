@@ -38,11 +38,10 @@ def sequence(problem: Problem, choices: Any, waits: Any = ()) -> list[int]:
             continue
         read_at = [at for other in readers[op] for at in (place[other], *again[other])]
         for number in choices.splits[op]:
-            if number > 0:
-                split = place[readers[op][min(int(number), len(readers[op])) - 1]]
-                again[op] += (
-                    [min(at for at in read_at if at > split)] if max(read_at) > split else []
-                )
+            if number != 0:
+                split = place[readers[op][min(abs(int(number)), len(readers[op])) - 1]]
+                after = [at for at in read_at if at > split or (number < 0 and at == split)]
+                again[op] += [min(after)] if after else []
         again[op] = sorted(set(again[op]))
     runs = [(place[op], True, op) for op in ops]
     runs += [(at, False, op) for op in ops for at in again[op]]

@@ -4,9 +4,10 @@ A candidate has a priority for each op, and numbers that say where its later run
 
 1. First runs are ordered by priority. An op runs when its priority says, at the latest just before
    the first op that reads it.
-2. Split k > 0 of an op lies behind the first run of its k-th reader, in the order of the program.
-   Whatever reads the op after a split reads a later run of it, as late as possible: the run comes
-   just before the first such reader. Readers are first runs and later runs of other ops.
+2. Split k > 0 of an op lies behind the first run of its k-th reader, in the order of the program;
+   split -k lies just before that run. Whatever reads the op after a split reads a later run of it,
+   as late as possible: the run comes just before the first such reader. Readers are first runs and
+   later runs of other ops.
 3. If nothing reads the op after a split, or if two splits begin with the same reader, there is one
    run less.
 
@@ -36,9 +37,9 @@ class Choices(NamedTuple):
     Attributes:
       priority: float32 `[N]` in 0..1; ops with smaller ones run earlier. `None` for the order of
         the program.
-      splits: int32 `[N, R - 1]`; numbers of readers before each split of an op; 0 for no split.
-        Larger numbers count as the number of all readers. Splits of ops that may not repeat are
-        ignored.
+      splits: int32 `[N, R - 1]`; reader of an op behind which a split lies, from 1; negative if it
+        lies just before that reader; 0 for no split. Larger numbers mean the last reader. Splits of
+        ops that may not repeat are ignored.
     """
 
     priority: Any
@@ -116,9 +117,10 @@ def slots(
     later = splits.shape[1]
     counts = problem.first_reader[1:] - problem.first_reader[:-1]
     splits = jnp.where((problem.may_repeat & (counts > 0))[:, None], splits, 0)
-    number = jnp.clip(splits, 0, counts[:, None])
+    number = jnp.minimum(jnp.abs(splits), counts[:, None])
     reader = problem.readers[jnp.maximum(problem.first_reader[:-1, None] + number - 1, 0)]
-    split = jnp.sort(jnp.where(number > 0, first[reader], NEVER), axis=1)
+    place = jnp.where(splits < 0, first[reader] - 1, first[reader])
+    split = jnp.sort(jnp.where(number > 0, place, NEVER), axis=1)
     bounds = [split[:, run] for run in range(later)]
     begins = [jnp.full_like(first, NEVER) for _ in range(later)]
 

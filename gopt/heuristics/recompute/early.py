@@ -1,7 +1,7 @@
-"""The order of a program, but that what frees memory runs as soon as it can.
+"""An order of the kernels in which memory is freed early and taken late.
 
 Training programs update all weights at the end. By then all gradients are in memory, which no
-recomputation makes fewer.
+recomputation makes fewer. And they fill arrays for the backward pass long before it reads them.
 
 Source: our own.
 """
@@ -11,42 +11,35 @@ from collections import deque
 import numpy as np
 
 from gopt.cost.recompute.problem import Problem
+from gopt.heuristics.recompute.uses import Uses, uses_of
 
 
 def early(problem: Problem) -> list[int]:
     """Return the ops in order, inputs first.
 
     After each op, every op that can run and that leaves no more bytes in memory than before runs.
-    All others are in the order of the program. Nothing comes between an op and the next one if that
-    writes over its result: XLA would not let it.
+    Then what leaves more moves to just before its first reader, unless that holds what it reads for
+    longer. All else is in the order of the program. Nothing comes between an op and the next one if
+    that writes over its result: XLA would not let it.
 
     Args:
       problem: one problem.
     """
-    n, uses, links = int(problem.num_ops), int(problem.num_uses), int(problem.num_links)
-    made = np.bincount(problem.producer, problem.size, minlength=problem.num_rows)
-    stays = problem.pinned | problem.is_input[problem.producer]
-    reads: list[list[int]] = [[] for _ in range(problem.num_rows)]
-    readers: dict[int, list[int]] = {}  # of a tensor
-    pairs = zip(problem.tensor[:uses].tolist(), problem.consumer[:uses].tolist(), strict=True)
-    for tensor, op in dict.fromkeys(pairs):
-        readers.setdefault(tensor, []).append(op)
-        reads[op].append(tensor)
-    over = problem.in_place[:uses] > 0
-    makers = problem.producer[problem.tensor[:uses]]
-    in_place = {*zip(makers[over].tolist(), problem.consumer[:uses][over].tolist(), strict=True)}
-    left = {tensor: len(each) for tensor, each in readers.items()}
-    followers: list[list[int]] = [[] for _ in range(problem.num_rows)]
+    uses = uses_of(problem)
+    return _taken_late(problem, uses, _freed_early(problem, uses))
+
+
+def _freed_early(problem: Problem, uses: Uses) -> list[int]:
+    left = {tensor: len(each) for tensor, each in uses.readers.items()}
     missing = np.zeros(problem.num_rows, np.int64)
-    for maker, op in zip(
-        problem.maker[:links].tolist(), problem.reader[:links].tolist(), strict=True
-    ):
-        followers[maker].append(op)
-        missing[op] += 1
+    for each in uses.followers:
+        missing[each] += 1
 
     def frees(op: int) -> bool:
-        freed = sum(int(problem.size[t]) for t in reads[op] if left[t] == 1 and not stays[t])
-        return bool(missing[op] == 0 and made[op] <= freed)
+        freed = sum(
+            int(problem.size[t]) for t in uses.reads[op] if left[t] == 1 and not uses.stays[t]
+        )
+        return bool(missing[op] == 0 and uses.made[op] <= freed)
 
     order: list[int] = []
     has_run = np.zeros(problem.num_rows, bool)
@@ -55,15 +48,15 @@ def early(problem: Problem) -> list[int]:
         """Run an op; return the ops that may free memory from now on."""
         has_run[op] = True
         order.append(op)
-        for follower in followers[op]:
-            missing[follower] -= 1
-        touched = list(followers[op])
-        for tensor in reads[op]:
+        missing[uses.followers[op]] -= 1
+        touched = list(uses.followers[op])
+        for tensor in uses.reads[op]:
             left[tensor] -= 1
             if left[tensor] == 1:
-                touched += [reader for reader in readers[tensor] if not has_run[reader]]
+                touched += [reader for reader in uses.readers[tensor] if not has_run[reader]]
         return touched
 
+    n = int(problem.num_ops)
     for op in np.flatnonzero(problem.is_input[:n]).tolist():
         run(op)
     todo = deque[int]()
@@ -71,7 +64,7 @@ def early(problem: Problem) -> list[int]:
     for op in range(n):
         if has_run[op]:
             continue
-        while todo and (last, op) not in in_place:
+        while todo and (last, op) not in uses.in_place:
             other = todo.popleft()
             if not has_run[other] and frees(other):
                 todo.extend(run(other))
@@ -79,3 +72,21 @@ def early(problem: Problem) -> list[int]:
             todo.extend(run(op))
             last = op
     return order
+
+
+def _taken_late(problem: Problem, uses: Uses, order: list[int]) -> list[int]:
+    after: list[int] = []  # from the first op on that is placed
+    for op, last in zip(reversed(order), [*reversed(order[:-1]), -1], strict=True):
+        followers = {*uses.followers[op]}
+        place = next((k for k, other in enumerate(after) if other in followers), 0)
+        while 0 < place < len(after) and (after[place - 1], after[place]) in uses.in_place:
+            place -= 1
+        behind = {*after[place:]}
+        longer = sum(
+            int(problem.size[t])
+            for t in uses.reads[op]
+            if not uses.stays[t] and behind.isdisjoint(uses.readers[t])
+        )
+        is_later = uses.made[op] > longer and (last, op) not in uses.in_place
+        after.insert(place if is_later and not problem.is_input[op] else 0, op)
+    return after

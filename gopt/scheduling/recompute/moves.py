@@ -32,8 +32,8 @@ class Moves(NamedTuple):
     Attributes:
       ops: int32 `[M]`; ops that may repeat and have readers; one op if there are none.
       heavy: float32 `[M]`; running shares of the draws of these ops.
-      options: int32 `[N, 4]`; usual splits of each op: none; behind all readers; behind the readers
-        before the largest and before the second largest gap.
+      options: int32 `[N, 6]`; usual splits of each op: none; behind all readers; and for the two
+        largest gaps between readers, behind the one before the gap and just before the one after.
       alike: int32 `[N]`; a number that is equal for ops that look alike.
     """
 
@@ -85,7 +85,7 @@ def neighbour(problem: Problem, tables: Moves, key: PRNGKeyArray, choices: Choic
     every = jnp.arange(len(new), dtype=jnp.int32)
 
     readers = problem.first_reader[op + 1] - problem.first_reader[op]
-    any_split = below(readers + 1)
+    any_split = below(2 * readers + 1) - readers
     one = jnp.where(next(draws) < ANYWHERE, any_split, new[op])
     length = (len(new) / 2) ** next(draws)
     is_inside = (every >= op) & ((every - op).astype(jnp.float32) < length)
@@ -117,13 +117,14 @@ def _option_of(tables: Moves, splits: jax.Array, column: jax.Array, op: jax.Arra
     return jnp.argmax(tables.options[op] == splits[op, column])
 
 
-def _options(problem: Problem, ops: np.ndarray) -> Int32[np.ndarray, "N 4"]:
-    options = np.zeros((problem.num_rows, 4), np.int32)
+def _options(problem: Problem, ops: np.ndarray) -> Int32[np.ndarray, "N 6"]:
+    options = np.zeros((problem.num_rows, 6), np.int32)
     for op in ops.tolist():
         readers = problem.readers[problem.first_reader[op] : problem.first_reader[op + 1]]
         gaps = np.argsort(-np.diff(readers), kind="stable")[:2] + 1
-        options[op] = (0, *[len(readers)] * 3)
+        options[op] = (0, *[len(readers)] * 5)
         options[op, 2 : 2 + len(gaps)] = gaps
+        options[op, 4 : 4 + len(gaps)] = -(gaps + 1)
     return options
 
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from gopt.cost.recompute.cost import cost_of_runs, runs_of
+from gopt.cost.recompute.runs import Choices
 from gopt.heuristics.recompute import RULES
 from gopt.host.progress import Progress
 from gopt.scheduling.candidate import KernelSchedule
@@ -58,7 +59,8 @@ def search_plan(
     """Return the fastest plan found that fits when it is packed, or the one nearest to it.
 
     Packed buffers leave gaps. If a plan fits without gaps alone, the search is repeated for fewer
-    bytes. Published rules are tried, too; and if nothing fits, the other order of the kernels.
+    bytes. If it does not fit, the search goes on with one run more of each op. Published rules are
+    tried, too; and if nothing fits, the other order of the kernels.
 
     Args:
       found: kernels that may run more than once.
@@ -69,14 +71,22 @@ def search_plan(
       work: shows progress, and ends the search.
     """
     plans: list[Plan] = []
-    start = aim
+    start, max_runs, initial = aim, 2, None
     for attempt in range(SEARCHES):
-        runs = _search(found, aim, evaluations, jax.random.key(SEARCHES * seed + attempt), work)
-        plan = plan_of(found, runs)
+        key = jax.random.key(SEARCHES * seed + attempt)
+        choices = _search(found, aim, evaluations, max_runs, initial, key, work)
+        plan = plan_of(found, runs_of(found.problem, choices))
         plans.append(plan)
         if plan.packed <= limit or work.is_over:
             break
-        aim -= max(plan.packed - limit, aim // STEP)
+        if plan.peak <= aim:  # it fits without gaps alone
+            aim -= max(plan.packed - limit, aim // STEP)
+            initial = choices if max_runs > 2 else None
+        elif max_runs < MAX_RUNS:
+            max_runs += 1
+            initial = _with_another_run(choices)
+        else:
+            break
     plans += _rules(found, limit, plans, work)
     if found.other is not None and not work.is_over and all(p.packed > limit for p in plans):
         plans.append(search_plan(found.other, limit, start, evaluations, seed, work))
@@ -101,8 +111,14 @@ def _rules(found: Repeatable, limit: int, plans: Sequence[Plan], work: Progress)
 
 @on_host
 def _search(
-    found: Repeatable, aim: int, evaluations: int, key: jax.Array, work: Progress
-) -> list[int]:
+    found: Repeatable,
+    aim: int,
+    evaluations: int,
+    max_runs: int,
+    initial: Choices | None,
+    key: jax.Array,
+    work: Progress,
+) -> Choices:
     problem = found.problem
 
     def text(cost: float) -> str:
@@ -113,7 +129,12 @@ def _search(
         problem,
         budget=int(np.clip((aim + found.given) // float(problem.unit), 0, 2**31 - 1)),
         evaluations=evaluations,
-        max_runs=MAX_RUNS,
+        max_runs=max_runs,
+        initial=jax.tree.map(lambda leaf: leaf[None], initial),
         run=Slices(work, "search for what runs again", text),
     )
-    return runs_of(problem, jax.device_get(result.best))
+    return jax.device_get(result.best)
+
+
+def _with_another_run(choices: Choices) -> Choices:
+    return choices._replace(splits=np.pad(choices.splits, ((0, 0), (0, 1))))

@@ -23,14 +23,16 @@ from gopt.search.loop import Loop, LoopResult, Run, whole
 # Our choices, by measurement on small instances and on a training step of 850 kernels.
 GREEDY = 0.7  # largest share of the evaluations for the greedy rule
 FIRST, LAST = 12.0, 0.3  # temperatures times the number of ops to the power 3/2
-OVER, EXCESS = 10.0, 100.0  # cost of a candidate that does not fit, and weight of its excess
+# Cost of a candidate that does not fit, and weights of its excess over all runs and at its peak.
+OVER, EXCESS, PEAK = 10.0, 100.0, 10.0
 
 
 def objective(problem: Problem, cost: Cost, budget: Any) -> jax.Array:
     """Return a cost as one number to minimise, float32 `[...]`.
 
     A candidate that fits costs its time as a share of the time without recomputation. One that does
-    not costs `OVER` more, and `EXCESS` times the mean excess of a run as a share of the budget.
+    not costs `OVER` more, `EXCESS` times the mean excess of a run, and `PEAK` times the largest
+    excess, both as shares of the budget.
 
     Args:
       problem: one problem.
@@ -42,8 +44,9 @@ def objective(problem: Problem, cost: Cost, budget: Any) -> jax.Array:
     runs = jnp.maximum(problem.num_ops, 1).astype(jnp.float32)
     unit = jnp.exp2(problem.excess_shift.astype(jnp.float32)) / runs
     share = jnp.maximum(jnp.asarray(budget), 1).astype(jnp.float32)
-    excess = cost.excess.astype(jnp.float32) * unit / share
-    return jnp.where(cost.peak <= budget, time, OVER + EXCESS * excess + time)
+    excess = EXCESS * cost.excess.astype(jnp.float32) * unit / share
+    excess += PEAK * (cost.peak.astype(jnp.float32) - share) / share
+    return jnp.where(cost.peak <= budget, time, OVER + excess + time)
 
 
 def search(
@@ -64,7 +67,7 @@ def search(
       budget: memory that a candidate may need, units.
       evaluations: number of candidates to evaluate, the given ones included.
       max_runs: largest number of runs of an op.
-      initial: further candidates to start from, with priorities, `[K, ...]`.
+      initial: candidates to start from, with priorities, in place of the greedy rule's, `[K, ...]`.
       run: how loops run, see `gopt.search.loop`; by default all in one jitted call.
 
     Raises:
@@ -72,25 +75,28 @@ def search(
     """
     if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
+    starts, steps = initial, evaluations
+    if starts is None:
+        starts = jax.tree.map(lambda leaf: leaf[None], _greedy(problem, budget, evaluations, max_runs))
+        # What the rule leaves of its share is not used: other numbers would be compiled anew.
+        steps -= int(GREEDY * evaluations)
+    # A power of two: few settings, so that few programs are compiled.
+    scale = 2.0 ** -np.ceil(1.5 * np.log2(max(int(problem.num_ops), 1)))
+    settings = annealing.Settings(1, float(FIRST * scale), float(LAST * scale))
+    given = problem, moves(problem), starts, np.int32(budget)
+    options = {"evaluations": max(steps, len(starts.splits)), "settings": settings}
+    if run is None:
+        return _whole(key, *given, **options)
+    return run(_annealing, key, *given, **options)
+
+
+def _greedy(problem: Problem, budget: int, evaluations: int, max_runs: int) -> Choices:
     order = np.arange(problem.num_rows, dtype=np.float32) / problem.num_rows
     start = behind_all(problem, max_runs)._replace(priority=order)
     if max_runs > 1:
         found = greedy(problem, budget, evaluations=int(GREEDY * evaluations))
         start.splits[:, :1] = found.splits
-    starts = jax.tree.map(lambda leaf: leaf[None], start)
-    if initial is not None:
-        starts = jax.tree.map(lambda *leaves: np.concatenate(leaves), starts, initial)
-    # A power of two: few settings, so that few programs are compiled.
-    scale = 2.0 ** -np.ceil(1.5 * np.log2(max(int(problem.num_ops), 1)))
-    settings = annealing.Settings(1, float(FIRST * scale), float(LAST * scale))
-    count = len(starts.splits)
-    # What the greedy rule leaves of its share is not used: other numbers would be compiled anew.
-    steps = max(evaluations - int(GREEDY * evaluations) - count, 0)
-    given = problem, moves(problem), starts, np.int32(budget)
-    options = {"evaluations": count + steps, "settings": settings}
-    if run is None:
-        return _whole(key, *given, **options)
-    return run(_annealing, key, *given, **options)
+    return start
 
 
 def _annealing(

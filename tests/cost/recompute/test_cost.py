@@ -38,7 +38,7 @@ def random_problem(rng, graph, shape, max_runs, seconds=None):
 
 def random_choices(rng, problem, max_runs, kind="uniform"):
     shape = problem.num_rows, max_runs - 1
-    splits = rng.integers(0, 5, shape) * (rng.random(shape) < rng.random())
+    splits = rng.integers(-4, 5, shape) * (rng.random(shape) < rng.random())
     priority = KEYS[kind](rng, shape[:1]).astype(np.float32) if rng.random() < 0.7 else None
     return Choices(priority, splits.astype(np.int32))
 
@@ -130,6 +130,21 @@ def test_what_is_read_late_runs_again_just_before_its_reader():
     assert runs_of(problem, Choices(None, splits)) == [0, 1, 2, 3, 1, 4, 5]
     splits[0] = 1  # and so is what it reads
     assert runs_of(problem, Choices(None, splits)) == [0, 1, 2, 3, 0, 1, 4, 5]
+
+
+def test_a_split_just_before_a_reader_makes_a_run_for_it_alone():
+    ops = [Op(outputs=(Output(4.0),)), Op(inputs=((0, 0),), outputs=(Output(4.0),))]
+    ops += [Op(inputs=((1, 0),), outputs=(Output(1.0),)) for _ in range(2)]  # 3 reads 1 again
+    ops += [Op(inputs=((0, 0), (2, 0), (3, 0)), outputs=(Output(1.0),))]
+    problem = prepare(from_ops(ops), ONE, max_runs=3, seconds=np.ones(5))
+    splits = np.zeros((problem.num_rows, 2), np.int32)
+    splits[1, 0] = 1
+    splits[0] = 1, 0  # the second run of op 0 is for op 1 and for op 4
+    assert runs_of(problem, Choices(None, splits)) == [0, 1, 2, 0, 1, 3, 4]
+    splits[0] = 1, -2  # and now a third one, just before op 4
+    assert runs_of(problem, Choices(None, splits)) == [0, 1, 2, 0, 1, 3, 0, 4]
+    splits[0] = -2, 0  # only for op 4
+    assert runs_of(problem, Choices(None, splits)) == [0, 1, 2, 1, 3, 0, 4]
 
 
 def test_no_split_holds_and_a_split_behind_all_readers_repeats_for_later_runs():

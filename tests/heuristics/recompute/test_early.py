@@ -1,4 +1,4 @@
-"""The order in which what frees memory runs early."""
+"""The order in which memory is freed early and taken late."""
 
 import numpy as np
 import pytest
@@ -48,6 +48,22 @@ def test_an_update_follows_its_gradient():
 def test_nothing_comes_before_an_op_that_writes_over_the_last_result():
     order = check(updates(3, in_place=[(1, 2)]))  # the first result of op 1, for op 2
     assert order == [0, 1, 2, 4, 5, 3, 6]
+
+
+def test_what_takes_memory_comes_just_before_its_reader():
+    ops = [Op("input", outputs=(Output(1.0),)), Op(inputs=((0, 0),), outputs=(Output(5.0),))]
+    ops += [Op(inputs=((k, 0),), outputs=(Output(2.0),)) for k in (0, 2)]
+    ops += [Op(inputs=((3, 0), (1, 0)), outputs=(Output(1.0),))]
+    problem = prepare(pad(from_ops(ops)), ONE, max_runs=1)
+    assert check(problem) == [0, 2, 3, 1, 4]
+
+
+def test_what_holds_more_when_it_is_late_stays():
+    ops = [Op("input", outputs=(Output(1.0),)), Op(inputs=((0, 0),), outputs=(Output(7.0),))]
+    ops += [Op(inputs=((1, 0),), outputs=(Output(5.0),))]  # later it would hold 7 for so long
+    ops += [Op(inputs=((0, 0),), outputs=(Output(2.0),))]
+    ops += [Op(inputs=((3, 0), (2, 0)), outputs=(Output(1.0),))]
+    assert check(prepare(pad(from_ops(ops)), ONE, max_runs=1)) == [0, 1, 2, 3, 4]
 
 
 def test_without_anything_to_free_the_order_stays():

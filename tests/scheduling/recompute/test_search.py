@@ -13,7 +13,7 @@ from gopt.graph.padding import pad
 from gopt.heuristics.recompute import greedy
 from gopt.host.progress import Progress
 from gopt.scheduling.recompute.moves import moves, neighbour
-from gopt.scheduling.recompute.search import EXCESS, OVER, objective, search
+from gopt.scheduling.recompute.search import EXCESS, OVER, PEAK, objective, search
 from gopt.search.loop import Slices
 from tests import strategies
 
@@ -87,7 +87,8 @@ def test_the_objective_orders_candidates_by_fit_then_time():
     cost = Cost(np.array([8, 9, 8]), np.array([10, 10, 30]), np.array([0, 0, 5]))
     found = np.asarray(objective(jax.tree.map(np.asarray, problem), cost, np.int32(10)))
     unit = 2 ** int(problem.excess_shift) / 8 / 10
-    np.testing.assert_allclose(found, [1, 9 / 8, OVER + EXCESS * 5 * unit + 1], rtol=1e-6)
+    over = EXCESS * 5 * unit + PEAK * (30 - 10) / 10
+    np.testing.assert_allclose(found, [1, 9 / 8, OVER + over + 1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("max_runs", [2, 3])
@@ -103,7 +104,7 @@ def test_changes_keep_shapes_and_ranges(seed, max_runs):
     choices, changed = behind_all(problem, max_runs)._replace(priority=order), set()
     for k in range(200):
         new = jax.device_get(change(jax.random.key(1000 * seed + k), choices))
-        assert (new.splits >= 0).all() and (new.splits <= counts[:, None]).all()
+        assert (abs(new.splits) <= counts[:, None]).all()
         assert (new.priority >= 0).all() and (new.priority <= 1).all()
         moved = int((new.priority != choices.priority).sum())
         assert moved <= 1 and not (moved and (new.splits != choices.splits).any())
