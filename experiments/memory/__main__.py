@@ -1,19 +1,25 @@
 """Training steps within budgets of memory, beside XLA, `jax.checkpoint` and published rules.
 
     python -m experiments.memory
+    python -m experiments.memory --table solvers --seconds 60
+    python -m experiments.memory --table agreement
 
 Each step is planned for several shares of the bytes that XLA needs beside the arguments. Tables
-give bytes by XLA's own account, flop by XLA's count, and measured times in interleaved rounds.
+give bytes by XLA's own account, flop by XLA's count, and measured times in interleaved rounds. The
+table of solvers has times by the model; the table of agreement has bytes by the model and by XLA.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
+from experiments.harness.plots import save_figure
 from experiments.harness.tables import given, ratio
+from experiments.memory import agreement, fronts, solvers
 from experiments.memory.cases import STEPS
 from experiments.memory.measuring import BUDGETS, measure
 from gopt.plots.units import format_bytes
@@ -24,31 +30,37 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
+      table: table to make: of budgets, of solvers, or of the agreement of the model with XLA.
       steps: training steps, see `experiments.memory.cases`.
       budgets: shares of XLA's bytes without arguments.
       evaluations: budget of each search.
       repeats: rounds of timing; 0 times nothing.
       seed: random seed of the searches.
+      seconds: time of each solver for a budget, s; more if gopt's search takes more.
       target: machine to compile for, such as "tpu v5e:2x2" with the extra `tpu`; then nothing runs.
-      folder: folder of rows and tables.
+      folder: folder of folders, one for each table.
     """
 
+    table: str = choice(("budgets", "solvers", "agreement"), "budgets")
     steps: tuple[str, ...] = choice(STEPS, STEPS)
     budgets: tuple[float, ...] = BUDGETS
     evaluations: int = at_least(1, 20_000)
     repeats: int = at_least(0, 12)
     seed: int = 0
+    seconds: float = at_least(1, 60.0)
     target: str | None = None
     folder: Path = Path("runs/memory")
 
 
 def main(settings: Settings) -> None:
     """Measure all steps, print the tables and save them."""
+    make = {"budgets": _budgets, "solvers": _solvers, "agreement": _agreement}[settings.table]
+    make(replace(settings, folder=settings.folder / settings.table))
+
+
+def _budgets(settings: Settings) -> None:
     options = settings.budgets, settings.evaluations, settings.repeats, settings.seed
-    rows = {
-        name: partial(measure, name, *options, target=settings.target) for name in settings.steps
-    }
-    found: list[dict[str, Any]] = store.collect(settings, "memory.json", rows, "steps")
+    found = _rows(settings, partial(measure, target=settings.target), *options)
     tables.show_rows(
         "Training steps: bytes without arguments as XLA plans them, flop, and time as a share of "
         f"XLA's program, median of {settings.repeats} rounds (95 %); less is better",
@@ -65,6 +77,72 @@ def main(settings: Settings) -> None:
         ),
         settings.folder / "memory.md",
     )
+    tables.show_rows(
+        "Training steps in short: bytes without arguments of the better of XLA's programs, and of "
+        "the smallest programs as shares of it (less is better); budgets that gopt kept (more is "
+        "better); policies beaten by 20 % of bytes at equal flop, of those that no other policy "
+        "beats (more is better); process time at half of the bytes as a share of XLA's, median of "
+        f"{settings.repeats} rounds (95 %; less is better)",
+        fronts.summary(found),
+        (
+            ("step", "step"),
+            ("XLA", "bytes"),
+            ("smallest policy", "{policy:.2f}"),
+            ("smallest of gopt", "{gopt:.2f}"),
+            ("budgets kept", "kept"),
+            ("policies beaten", "beaten"),
+            ("process time at 50 %", given("half", ratio("half"))),
+        ),
+        settings.folder / "summary.md",
+    )
+    for step in settings.steps if settings.repeats and settings.target is None else ():
+        save_figure(settings.folder / f"{step}.png", fronts.picture(found, step))
+
+
+def _solvers(settings: Settings) -> None:
+    options = settings.budgets, settings.evaluations, settings.seconds, settings.seed
+    names = ("gopt", *solvers.SOLVERS)
+    tables.show_rows(
+        "Training steps: time by the model as a share of no recomputation (less is better; one "
+        f"search); each solver had {settings.seconds:g} s for a budget, or as long as gopt; the "
+        "bound is CP-SAT's",
+        _rows(settings, solvers.compare, *options),
+        (
+            ("step", "step"),
+            ("kernels", "{kernels}"),
+            ("budget, %", lambda row: f"{100 * row['budget']:.0f}"),
+            *((name, given(name, partial(_cell, name))) for name in names),
+            ("bound", "{bound:.3f}"),
+            ("gopt, s", "{gopt s:.1f}"),
+        ),
+        settings.folder / "solvers.md",
+    )
+
+
+def _cell(name: str, row: dict[str, Any]) -> str:
+    return f"{row[name]:.3f}"
+
+
+def _agreement(settings: Settings) -> None:
+    compare = partial(agreement.compare, target=settings.target)
+    tables.show_rows(
+        f"Training steps: bytes of {agreement.PLANS} plans by the model and by XLA, for budgets "
+        "from 40 to 60 % of XLA's bytes: rank correlation (more is better), and error as a share "
+        "of XLA's bytes (less is better)",
+        _rows(settings, compare, settings.evaluations, settings.seed),
+        (
+            ("step", "step"),
+            ("rank correlation", "{correlation:.3f}"),
+            ("median error, %", lambda row: f"{100 * row['error']:.2f}"),
+            ("largest error, %", lambda row: f"{100 * row['largest error']:.2f}"),
+        ),
+        settings.folder / "agreement.md",
+    )
+
+
+def _rows(settings: Settings, make: Callable[..., Any], *options: Any) -> list[dict[str, Any]]:
+    rows = {name: partial(make, name, *options) for name in settings.steps}
+    return store.collect(settings, f"{settings.table}.json", rows, "steps")
 
 
 if __name__ == "__main__":

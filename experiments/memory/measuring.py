@@ -2,29 +2,26 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 
-from experiments.memory.cases import Step, checkpointed, plain
+from experiments.memory.cases import Step, checkpointed
+from experiments.memory.subject import DONATED, subject
 from gopt.cost.recompute.problem import Problem
 from gopt.heuristics.recompute import RULES
 from gopt.host.progress import Progress
 from gopt.measure.equality import largest_difference, random_arguments
 from gopt.measure.timing import median_ratio, memory, time_interleaved
-from gopt.program.program import trace_program
 from gopt.result import Candidate
 from gopt.scheduling.budget import BudgetReport, recomputed
-from gopt.scheduling.candidate import KernelSchedule, kernels_of
-from gopt.scheduling.on_this_device import own_programs
+from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.recompute.compiled import is_order_free, jit_schedule, least_bytes
 from gopt.scheduling.recompute.plans import Plan, plan_of
-from gopt.scheduling.recompute.program import Repeatable, repeatable
-from gopt.scheduling.target import Target, target_of
-from gopt.xla.grouping import cloned_for_memory
+from gopt.scheduling.recompute.program import Repeatable
+from gopt.scheduling.target import Target
 
-DONATED = (0, 1)
 BUDGETS = (0.9, 0.7, 0.5, 0.35, 0.25)  # of XLA's bytes without arguments
 OF_POLICY = 0.8  # share of a policy's bytes that gopt is given beside it
 TOLERANCE = 1e-3  # of values, as a share of the largest
@@ -71,21 +68,16 @@ def measure(
     Raises:
       RuntimeError: a program has other values than the step.
     """
-    step = plain(name)
-    program = trace_program(step.fn, *step.args, donate_argnums=DONATED)
-    machine = target_of(target)
-    kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory, target=machine)
-    found = repeatable(kernels)
-    candidates = list(own_programs(step.fn, step.args, program, DONATED, kernels, Progress()))
+    step, found, candidates, limit = subject(name, target)
+    machine, least = found.kernels.target, least_bytes(found.kernels)
     own = [_method(step, found, c, None, found.seconds) for c in candidates]
-    needs = [memory(method.compiled) for method in own]
-    limit = min(each.without_arguments for each in needs)
-    least = least_bytes(kernels)
     policies = list(_policies(name, machine))
     goals = {f"{100 * budget:.0f} %": budget for budget in budgets}
-    for policy in _unbeaten(policies, limit):
-        share = memory(policy.compiled).without_arguments / limit
-        goals[f"{100 * OF_POLICY:.0f} % of {policy.name}"] = OF_POLICY * share
+    needs = {p.name: memory(p.compiled).without_arguments for p in policies}
+    for policy in unbeaten({p.name: (needs[p.name], flop(p.compiled)) for p in policies}):
+        if needs[policy] < limit:
+            share = OF_POLICY * needs[policy] / limit
+            goals[f"{100 * OF_POLICY:.0f} % of {policy}"] = share
     methods = [*own, *policies]
     for goal, budget in goals.items():
         bytes = int(budget * limit)
@@ -134,20 +126,15 @@ def _policies(name: str, target: Target) -> Iterator[Method]:
         yield Method(policy, None, target.compile(function, step.args))
 
 
-def _unbeaten(policies: list[Method], limit: int) -> list[Method]:
-    """Return the policies below XLA's bytes that no other policy beats in bytes and flop."""
-    costs = {
-        policy.name: (memory(policy.compiled).without_arguments, flop(policy.compiled))
-        for policy in policies
-    }
-
-    def is_beaten(policy: Method) -> bool:
-        mine = costs[policy.name]
-        return any(
+def unbeaten(costs: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the names of what nothing else beats, given bytes and flop by name."""
+    return [
+        name
+        for name, mine in costs.items()
+        if not any(
             its != mine and its[0] <= mine[0] and its[1] <= mine[1] for its in costs.values()
         )
-
-    return [p for p in policies if costs[p.name][0] < limit and not is_beaten(p)]
+    ]
 
 
 def flop(compiled: Any) -> float:
@@ -180,9 +167,7 @@ def _within(
             seconds, target = time.perf_counter() - began, found.kernels.target
             schedule = plan.schedule._replace(is_free=is_order_free(target))
             compiled = target.compile(jit_schedule(schedule), step.args)
-            yield Method(
-                f"{rule}, {goal}", budget, compiled, plan.seconds, plan.packed, seconds
-            )
+            yield Method(f"{rule}, {goal}", budget, compiled, plan.seconds, plan.packed, seconds)
 
 
 def _plan(

@@ -1,13 +1,17 @@
 """The experiment on training steps within budgets."""
 
 import dataclasses
+import json
 
 import jax
 import pytest
 
 from experiments.harness import command_line
+from experiments.memory import agreement
 from experiments.memory.__main__ import Settings, main
 from experiments.memory.cases import STEPS, checkpointed, plain
+from experiments.memory.fronts import summary
+from experiments.memory.solvers import SOLVERS
 
 pytestmark = pytest.mark.slow
 
@@ -26,13 +30,62 @@ def test_all_forms_of_a_step_have_one_signature_and_its_values(name):
         assert "checkpoint" in jaxpr or "remat" in jaxpr
 
 
-def test_a_step_is_measured_and_kept(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
     monkeypatch.setattr(command_line, "start", lambda *_: None)
-    settings = Settings(
+    return Settings(
         steps=("transformer-4",), budgets=(0.5,), evaluations=500, repeats=1, folder=tmp_path
     )
+
+
+def test_a_step_is_measured_and_kept(settings, capsys):
     main(settings)
     main(dataclasses.replace(settings))  # from the file
     assert "transformer-4" in capsys.readouterr().out
-    text = (tmp_path / "memory.md").read_text()
+    folder = settings.folder / "budgets"
+    text = (folder / "memory.md").read_text()
     assert all(name in text for name in ("XLA", "blocks, dots", "gopt, 50 %", "DTR, 50 %"))
+    assert "| 1/1 |" in (folder / "summary.md").read_text()
+    assert (folder / "transformer-4.png").stat().st_size > 0
+
+
+def test_solvers_stand_beside_gopt(settings, monkeypatch):
+    pytest.importorskip("ortools")
+    for name in ("Checkmate", "Checkmate, rounded"):  # their rows of n² numbers take long to make
+        monkeypatch.setitem(SOLVERS, name, SOLVERS["MOCCASIN"])
+    main(dataclasses.replace(settings, table="solvers", seconds=1))
+    (row,) = json.loads((settings.folder / "solvers" / "solvers.json").read_text())
+    assert 1 <= row["bound"] <= row["gopt"] < 1.5
+    assert all(row[name] is None or row[name] >= row["bound"] - 1e-6 for name in SOLVERS)
+
+
+def test_planned_bytes_agree_with_xla(settings, monkeypatch):
+    monkeypatch.setattr(agreement, "PLANS", 3)
+    main(dataclasses.replace(settings, table="agreement"))
+    (row,) = json.loads((settings.folder / "agreement" / "agreement.json").read_text())
+    assert len(row["planned"]) == len(row["needed"]) == 3
+    assert row["correlation"] > 0.9 and row["error"] < 0.03
+
+
+def test_the_summary_counts_budgets_and_policies():
+    rows = [
+        {"method": "XLA", "budget": None, "bytes": 120, "flop": 10},
+        {"method": "XLA, memory scheduler", "budget": None, "bytes": 100, "flop": 10},
+        {"method": "loss, nothing", "budget": None, "bytes": 50, "flop": 13},
+        {"method": "loss, dots", "budget": None, "bytes": 60, "flop": 13},  # beaten
+        {"method": "blocks, dots", "budget": None, "bytes": 80, "flop": 10.5},
+        {"method": "gopt, 50 %", "budget": 0.5, "limit": 50, "bytes": 51, "flop": 12},
+        {"method": "gopt, 35 %", "budget": 0.35, "limit": 35, "bytes": 35, "flop": 13.3},
+        {"method": "gopt, 80 % of x", "budget": 0.64, "limit": 64, "bytes": 64, "flop": 10.9},
+        {"method": "DTR, 25 %", "budget": 0.25, "limit": 25, "bytes": 25, "flop": 10},
+    ]
+    (row,) = summary([{"step": "x", **row} for row in rows])
+    assert row == {
+        "step": "x",
+        "bytes": "100 B",
+        "policy": 0.5,
+        "gopt": 0.35,
+        "kept": "1/2",
+        "beaten": "1/2",
+        "half": None,
+    }

@@ -1,0 +1,52 @@
+"""A training step with its kernels, and XLA's own programs of it."""
+
+from typing import NamedTuple
+
+from experiments.memory.cases import Step, plain
+from gopt.host.progress import Progress
+from gopt.program.program import trace_program
+from gopt.result import Candidate
+from gopt.scheduling.candidate import KernelSchedule, kernels_of
+from gopt.scheduling.on_this_device import own_programs
+from gopt.scheduling.recompute.program import Repeatable, repeatable
+from gopt.scheduling.target import target_of
+from gopt.xla.grouping import cloned_for_memory
+
+DONATED = (0, 1)
+
+
+class Subject(NamedTuple):
+    """A training step that budgets are given to.
+
+    Attributes:
+      step: the step.
+      found: its kernels, which may run more than once.
+      own: XLA's own programs, compiled.
+      limit: bytes without arguments of the one that needs least; budgets are shares of it.
+    """
+
+    step: Step
+    found: Repeatable
+    own: list[Candidate[KernelSchedule]]
+    limit: int
+
+    def units(self, bytes: int) -> int:
+        """Return bytes without arguments as units of the problem, arguments included."""
+        return int((bytes + self.found.given) // float(self.found.problem.unit))
+
+
+def subject(name: str, target: str | None = None) -> Subject:
+    """Return a step by its name.
+
+    Args:
+      name: name of the step.
+      target: machine to compile for, see `gopt.schedule`; by default this one.
+    """
+    step = plain(name)
+    program = trace_program(step.fn, *step.args, donate_argnums=DONATED)
+    kernels = kernels_of(
+        program, merged=True, is_cloned=cloned_for_memory, target=target_of(target)
+    )
+    own = list(own_programs(step.fn, step.args, program, DONATED, kernels, Progress()))
+    limit = min(c.memory.without_arguments for c in own if c.memory is not None)
+    return Subject(step, repeatable(kernels), own, limit)
