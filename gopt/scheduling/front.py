@@ -20,7 +20,7 @@ from gopt.scheduling.budget import BudgetReport, times_of
 from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free, least_bytes
-from gopt.scheduling.recompute.plans import Plan, plan_of, search_plan
+from gopt.scheduling.recompute.plans import STEP, Plan, plan_of, search_plan
 from gopt.scheduling.recompute.policies import POLICIES, choices_of
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.scheduling.target import target_of
@@ -199,9 +199,12 @@ def _plans(
     arguments = own[0].memory.arguments if own[0].memory else 0
     once = plan_of(found, runs_of(found.problem, None))
     yield "every kernel once", once
-    least = search_plan(found, 0, least_bytes(found.kernels), evaluations, seed, work)
+    first = found._replace(other=None)  # nothing fits into no bytes, in no order
+    least = search_plan(first, 0, least_bytes(found.kernels), evaluations, seed, work)
+    plan = once
     for budget in np.geomspace(once.packed, least.packed, points)[1:-1].astype(int).tolist():
-        plan = search_plan(found, budget, budget, evaluations, seed, work)
+        gap = min(max(plan.packed - plan.peak, 0), budget // STEP)  # of the plan before
+        plan = search_plan(found, budget, budget - gap, evaluations, seed, work)
         yield f"for {format_bytes(budget + arguments)}", plan
     yield "for the least bytes", least
 

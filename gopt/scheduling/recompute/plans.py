@@ -18,6 +18,7 @@ from gopt.search.loop import Slices
 from gopt.search.parallel import on_host
 
 SEARCHES = 4  # for one plan, at most
+AGAIN = 0.3  # share of the evaluations for a search that goes on from another one
 STEP = 32  # a further search aims at so much less, as a part of the bytes, at least
 
 
@@ -80,7 +81,7 @@ def search_plan(
         if plan.packed <= limit or work.is_over:
             break
         if plan.peak <= aim:  # it fits without gaps alone
-            aim -= max(plan.packed - limit, aim // STEP)
+            aim = min(aim, plan.peak) - max(plan.packed - limit, aim // STEP)
             initial = choices if max_runs > 2 else None
         elif max_runs < MAX_RUNS:
             max_runs += 1
@@ -128,7 +129,7 @@ def _search(
         key,
         problem,
         budget=int(np.clip((aim + found.given) // float(problem.unit), 0, 2**31 - 1)),
-        evaluations=evaluations,
+        evaluations=evaluations if initial is None else max(int(AGAIN * evaluations), 1),
         max_runs=max_runs,
         initial=jax.tree.map(lambda leaf: leaf[None], initial),
         run=Slices(work, "search for what runs again", text),

@@ -75,16 +75,17 @@ def search(
     """
     if not evaluations >= 1:
         raise ValueError(f"evaluations is {evaluations}: expected 1 at least")
-    starts, steps = initial, evaluations
-    if starts is None:
-        starts = jax.tree.map(lambda leaf: leaf[None], _greedy(problem, budget, evaluations, max_runs))
+    steps = evaluations
+    if initial is None:
+        start = _greedy(problem, budget, evaluations, max_runs)
+        initial = jax.tree.map(lambda leaf: leaf[None], start)
         # What the rule leaves of its share is not used: other numbers would be compiled anew.
         steps -= int(GREEDY * evaluations)
     # A power of two: few settings, so that few programs are compiled.
     scale = 2.0 ** -np.ceil(1.5 * np.log2(max(int(problem.num_ops), 1)))
     settings = annealing.Settings(1, float(FIRST * scale), float(LAST * scale))
-    given = problem, moves(problem), starts, np.int32(budget)
-    options = {"evaluations": max(steps, len(starts.splits)), "settings": settings}
+    given = problem, moves(problem), initial, np.int32(budget)
+    options = {"evaluations": max(steps, len(initial.splits)), "settings": settings}
     if run is None:
         return _whole(key, *given, **options)
     return run(_annealing, key, *given, **options)

@@ -7,6 +7,7 @@ import pytest
 from gopt.host.progress import Progress
 from gopt.program.program import trace_program
 from gopt.scheduling.candidate import kernels_of
+from gopt.scheduling.recompute import plans
 from gopt.scheduling.recompute.plans import search_plan
 from gopt.scheduling.recompute.program import repeatable
 
@@ -45,3 +46,17 @@ def test_the_other_order_is_not_tried_if_a_plan_fits(found):
     first = plan(found._replace(other=None), limit)
     assert first.packed <= limit
     assert plan(found._replace(other="never read"), limit).runs == first.runs
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1, [2, 3]), (2**20, [2])])
+def test_a_third_run_is_tried_if_two_do_not_fit(found, monkeypatch, limit, expected):
+    tried = []
+
+    def recorded(*args):
+        tried.append(args[3])
+        return search(*args)
+
+    search = plans._search
+    monkeypatch.setattr(plans, "_search", recorded)
+    plan(found._replace(other=None), limit)
+    assert tried == expected
