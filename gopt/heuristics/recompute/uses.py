@@ -1,4 +1,4 @@
-"""What ops read, make and write over, as lists for rules that order ops."""
+"""Lists of what ops read, make and write over, for rules that order ops."""
 
 from typing import NamedTuple
 
