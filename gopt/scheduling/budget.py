@@ -115,7 +115,7 @@ class BudgetReport:
             return "time: sum of kernels, each measured on this CPU"
         if self.target.device is None:
             return "time by the model of one CPU core"
-        return f"compiled for {self.target.name}, one chip; time by its roofline"
+        return f"compiled for {self.target.name}, one chip; roofline with a tenth of the bytes"
 
     def _need(self, candidate: Candidate[KernelSchedule]) -> str:
         needs = candidate.memory.total if candidate.memory else 0

@@ -33,7 +33,9 @@ def schedule(budget, **options):
 
 def test_a_program_is_compiled_for_a_machine_that_is_described(described, tmp_path):
     result = schedule(0.5, target="it")
-    assert "compiled for a described CPU, one chip; time by its roofline" in str(result)
+    assert "compiled for a described CPU, one chip; roofline with a tenth of the bytes" in str(
+        result
+    )
     assert result.report.fits(result.after)
     assert result.before.predicted < 1e-4  # s: by the roofline
     check_values(result.apply())
