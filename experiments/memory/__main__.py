@@ -79,9 +79,10 @@ def _budgets(settings: Settings) -> None:
     )
     tables.show_rows(
         "Training steps in short: bytes without arguments of the better of XLA's programs, and of "
-        "the smallest programs as shares of it (less is better); budgets that gopt kept (more is "
-        "better); policies beaten by 20 % of bytes at equal flop, of those that no other policy "
-        "beats (more is better); process time at half of the bytes as a share of XLA's, median of "
+        "the smallest programs as shares of it (less is better); budgets that gopt kept, of those "
+        "that the largest kernel allows (more is better); policies beaten by 20 % of bytes with at "
+        "most 3 % more flop, of those that no other policy beats (more is better); process time "
+        "within half of the bytes as a share of that of XLA's default, median of "
         f"{settings.repeats} rounds (95 %; less is better)",
         fronts.summary(found),
         (
@@ -100,16 +101,19 @@ def _budgets(settings: Settings) -> None:
 
 
 def _solvers(settings: Settings) -> None:
+    if settings.target is not None:
+        raise command_line.UsageError("--target is for the other tables: nothing is compiled here")
     options = settings.budgets, settings.evaluations, settings.seconds, settings.seed
     names = ("gopt", *solvers.SOLVERS)
     tables.show_rows(
-        "Training steps: time by the model as a share of no recomputation (less is better; one "
-        f"search); each solver had {settings.seconds:g} s for a budget, or as long as gopt; the "
-        "bound is CP-SAT's",
+        "Training steps: time by the model as a share of no recomputation, without results that "
+        "take an operand's place (less is better; one search; empty: nothing found that fits); "
+        f"each solver had all cores for {settings.seconds:g} s and a budget, or as long as gopt, "
+        "besides making its model; the bound is CP-SAT's",
         _rows(settings, solvers.compare, *options),
         (
             ("step", "step"),
-            ("kernels", "{kernels}"),
+            ("ops", "{ops}"),
             ("budget, %", lambda row: f"{100 * row['budget']:.0f}"),
             *((name, given(name, partial(_cell, name))) for name in names),
             ("bound", "{bound:.3f}"),

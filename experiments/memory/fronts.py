@@ -22,9 +22,9 @@ def summary(rows: Sequence[Row]) -> list[Row]:
     """Return a row for each step.
 
     It has the bytes of XLA's better program; the smallest program of a policy and of gopt, as
-    shares of it; the number of budgets that gopt kept, of those that can be; how many policies,
-    that no other policy beats, gopt beats by `FEWER` bytes at equal flop; and gopt's process time
-    at half the bytes as a share of XLA's.
+    shares of it; the number of budgets that gopt kept, of those that the largest kernel allows;
+    how many policies, that no other policy beats, gopt beats by `FEWER` bytes with at most `EQUAL`
+    more flop; and gopt's process time within half the bytes as a share of XLA's default.
     """
     found = []
     for step in dict.fromkeys(row["step"] for row in rows):
@@ -36,22 +36,23 @@ def summary(rows: Sequence[Row]) -> list[Row]:
         budgets = [row for row in gopt if " of " not in row["method"]]
         costs = {row["method"]: (row["bytes"], row["flop"]) for row in policies}
         best = [row for row in policies if row["method"] in unbeaten(costs) and row["bytes"] < base]
-        half = next((row for row in budgets if row["budget"] == 0.5), {})
+        kept = [row for row in budgets if row["bytes"] <= row["limit"]]
+        half = next((row for row in kept if row["budget"] == 0.5), {})
         found.append(
             {
                 "step": step,
                 "bytes": format_bytes(base),
                 "policy": min(row["bytes"] for row in policies) / base,
                 "gopt": min((row["bytes"] for row in budgets), default=np.nan) / base,
-                "kept": f"{sum(row['bytes'] <= row['limit'] for row in budgets)}/{len(budgets)}",
-                "beaten": f"{sum(_is_passed(row, gopt) for row in best)}/{len(best)}",
+                "kept": f"{len(kept)}/{len(budgets)}",
+                "beaten": f"{sum(_is_beaten_by(row, gopt) for row in best)}/{len(best)}",
                 "half": half.get("process ratio"),
             }
         )
     return found
 
 
-def _is_passed(policy: Row, gopt: Sequence[Row]) -> bool:
+def _is_beaten_by(policy: Row, gopt: Sequence[Row]) -> bool:
     return any(
         row["bytes"] <= (1 - FEWER) * policy["bytes"]
         and row["flop"] <= (1 + EQUAL) * policy["flop"]
@@ -60,7 +61,7 @@ def _is_passed(policy: Row, gopt: Sequence[Row]) -> bool:
 
 
 def picture(rows: Sequence[Row], step: str) -> "Figure":
-    """Return the measured times of a step's programs over their bytes, both as shares of XLA's.
+    """Return the measured times of a step's programs over their bytes, as shares of XLA's default.
 
     Args:
       rows: rows of the experiment, timed.
@@ -80,8 +81,8 @@ def picture(rows: Sequence[Row], step: str) -> "Figure":
         colour, marker = COLOURS[1 + k % (len(COLOURS) - 1)], "s^DvPX*"[k % 7]
         name = row["method"] if row["method"].startswith("XLA") else f"policy: {row['method']}"
         axes.plot(*place(row), marker, color=colour, markersize=4, linestyle="", label=name)
-    axes.set_xlabel("bytes without arguments, % of XLA's")
-    axes.set_ylabel("process time, % of XLA's")
+    axes.set_xlabel("bytes without arguments, % of XLA's default")
+    axes.set_ylabel("process time, % of XLA's default")
     axes.set_xlim(left=0)
     legend_across(figure)
     return figure

@@ -199,14 +199,14 @@ def schedule(
       objective: objective to minimise, one of `gopt.OBJECTIVES`, by default "peak_memory".
       evaluations: number of candidates that one search may cost, starting points included. On this
         machine there are two searches if XLA can merge equations: with and without merging. With
-        `memory`, up to four are made for each of four programs.
+        `memory`, up to eight are made for each of four programs.
       seed: random seed.
       confirm: without `memory`, number of orders to compile besides XLA's and the program's.
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
       target: with `memory`, machine to compile for, which need not be here: "h100" (the extra
-        `gpu`), or a TPU such as "tpu v5e:2x2" (the extra `tpu`). Times are by its roofline. The
+        `gpu`), or a TPU such as "tpu v5e:2x2" (the extra `tpu`). Times are by its rates. The
         function that comes back runs where its arguments are.
       cost: with `memory`, times of kernels: "model", of one CPU core; "measured", each alone on
         this CPU; or a `gopt.fusion.KernelTimes(path)`, which keeps them.

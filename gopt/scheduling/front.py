@@ -20,7 +20,7 @@ from gopt.scheduling.budget import BudgetReport, times_of
 from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free, least_bytes
-from gopt.scheduling.recompute.plans import STEP, Plan, plan_of, search_plan
+from gopt.scheduling.recompute.plans import PARTS, Plan, plan_of, search_plan
 from gopt.scheduling.recompute.policies import POLICIES, choices_of
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.scheduling.target import target_of
@@ -113,7 +113,7 @@ def memory_front(
       fn: any function of pytrees of arrays, such as a training step.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       points: number of budgets, at least 2.
-      evaluations: number of candidates of one search; a budget may need up to four.
+      evaluations: number of candidates of one search; a budget may need up to eight.
       seed: random seed of the searches.
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
         donates is donated, too.
@@ -199,11 +199,10 @@ def _plans(
     arguments = own[0].memory.arguments if own[0].memory else 0
     once = plan_of(found, runs_of(found.problem, None))
     yield "every kernel once", once
-    first = found._replace(other=None)  # nothing fits into no bytes, in no order
-    least = search_plan(first, 0, least_bytes(found.kernels), evaluations, seed, work)
+    least = search_plan(found, 0, least_bytes(found.kernels), evaluations, seed, work)
     plan = once
     for budget in np.geomspace(once.packed, least.packed, points)[1:-1].astype(int).tolist():
-        gap = min(max(plan.packed - plan.peak, 0), budget // STEP)  # of the plan before
+        gap = min(max(plan.packed - plan.peak, 0), budget // PARTS)  # of the plan before
         plan = search_plan(found, budget, budget - gap, evaluations, seed, work)
         yield f"for {format_bytes(budget + arguments)}", plan
     yield "for the least bytes", least

@@ -38,8 +38,8 @@ class Choices(NamedTuple):
       priority: float32 `[N]` in 0..1; ops with smaller ones run earlier. `None` for the order of
         the program.
       splits: int32 `[N, R - 1]`; reader of an op behind which a split lies, from 1; negative if it
-        lies just before that reader; 0 for no split. Larger numbers mean the last reader. Splits of
-        ops that may not repeat are ignored.
+        lies just before that reader; 0 for no split. Numbers beyond the last reader mean the
+        last one. Splits of ops that may not repeat are ignored.
     """
 
     priority: Any

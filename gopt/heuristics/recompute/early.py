@@ -7,9 +7,11 @@ Source: our own.
 """
 
 from collections import deque
+from functools import partial
 
 import numpy as np
 
+from gopt.cost.recompute.cost import cost_of_runs
 from gopt.cost.recompute.problem import Problem
 from gopt.heuristics.recompute.uses import Uses, uses_of
 
@@ -18,15 +20,21 @@ def early(problem: Problem) -> list[int]:
     """Return the ops in order, inputs first.
 
     After each op, every op that can run and that leaves no more bytes in memory than before runs.
-    Then what leaves more moves to just before its first reader, unless that holds what it reads for
-    longer. All else is in the order of the program. Nothing comes between an op and the next one if
-    that writes over its result: XLA would not let it.
+    Then what leaves more moves to just before its first reader, unless that holds more of what it
+    reads, or the peak rises. All else is in the order of the program. Nothing comes between an op
+    and the next one if that writes over its result: XLA would not let it.
 
     Args:
       problem: one problem.
     """
     uses = uses_of(problem)
-    return _taken_late(problem, uses, _freed_early(problem, uses))
+    order = _freed_early(problem, uses)
+    return min(_taken_late(problem, uses, order), order, key=partial(_peak, problem))
+
+
+def _peak(problem: Problem, order: list[int]) -> int:
+    _, peak = cost_of_runs(problem, order)
+    return peak
 
 
 def _freed_early(problem: Problem, uses: Uses) -> list[int]:
@@ -81,12 +89,12 @@ def _taken_late(problem: Problem, uses: Uses, order: list[int]) -> list[int]:
         place = next((k for k, other in enumerate(after) if other in followers), 0)
         while 0 < place < len(after) and (after[place - 1], after[place]) in uses.in_place:
             place -= 1
-        behind = {*after[place:]}
+        behind = {*after[place:]} if place else set()
         longer = sum(
             int(problem.size[t])
             for t in uses.reads[op]
             if not uses.stays[t] and behind.isdisjoint(uses.readers[t])
         )
-        is_later = uses.made[op] > longer and (last, op) not in uses.in_place
+        is_later = uses.held[op] > longer and (last, op) not in uses.in_place
         after.insert(place if is_later and not problem.is_input[op] else 0, op)
     return after

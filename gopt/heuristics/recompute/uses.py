@@ -12,8 +12,9 @@ class Uses(NamedTuple):
     """Lists of a problem.
 
     Attributes:
-      made: memory of the tensors that each op makes, units, `[N]`.
-      stays: whether each tensor is in memory all the time, `[T]`.
+      made: memory of what each op makes, units, `[N]`.
+      held: the part of it that something reads or pins, units, `[N]`.
+      stays: whether a reader that runs early or late changes nothing for a tensor, `[T]`.
       reads: tensors that each op reads.
       readers: ops that read each tensor.
       followers: ops that come after each op: they read it or wait for it.
@@ -21,6 +22,7 @@ class Uses(NamedTuple):
     """
 
     made: Int64[np.ndarray, " N"]
+    held: Int64[np.ndarray, " N"]
     stays: Bool[np.ndarray, " T"]
     reads: list[list[int]]
     readers: dict[int, list[int]]
@@ -43,8 +45,15 @@ def uses_of(problem: Problem) -> Uses:
         followers[maker].append(op)
     over = problem.in_place[:uses] > 0
     makers = problem.producer[tensor[over]].tolist()
+    is_held = problem.pinned.copy()
+    is_held[[*readers]] = True
+    made, held = (
+        np.bincount(problem.producer, sizes, minlength=rows).astype(np.int64)
+        for sizes in (problem.size, np.where(is_held, problem.size, 0))
+    )
     return Uses(
-        made=np.bincount(problem.producer, problem.size, minlength=rows).astype(np.int64),
+        made=made,
+        held=held,
         stays=problem.pinned | problem.is_input[problem.producer],
         reads=reads,
         readers=readers,

@@ -122,7 +122,8 @@ def _options(problem: Problem, ops: np.ndarray) -> Int32[np.ndarray, "N 6"]:
     for op in ops.tolist():
         readers = problem.readers[problem.first_reader[op] : problem.first_reader[op + 1]]
         gaps = np.argsort(-np.diff(readers), kind="stable")[:2] + 1
-        options[op] = (0, *[len(readers)] * 5)
+        every = len(readers)
+        options[op] = 0, every, 0, 0, every, every
         options[op, 2 : 2 + len(gaps)] = gaps
         options[op, 4 : 4 + len(gaps)] = -(gaps + 1)
     return options

@@ -17,9 +17,9 @@ from gopt.scheduling.recompute.search import OVER, search
 from gopt.search.loop import Slices
 from gopt.search.parallel import on_host
 
-SEARCHES = 4  # for one plan, at most
+SEARCHES = 4  # for one plan and one order, at most
 AGAIN = 0.3  # share of the evaluations for a search that goes on from another one
-STEP = 32  # a further search aims at so much less, as a part of the bytes, at least
+PARTS = 32  # a further search aims at least one of so many parts of the bytes lower
 
 
 class Plan(NamedTuple):
@@ -59,9 +59,9 @@ def search_plan(
 ) -> Plan:
     """Return the fastest plan found that fits when it is packed, or the one nearest to it.
 
-    Packed buffers leave gaps. If a plan fits without gaps alone, the search is repeated for fewer
-    bytes. If it does not fit, the search goes on with one run more of each op. Published rules are
-    tried, too; and if nothing fits, the other order of the kernels.
+    Packed buffers leave gaps. If only the gaps of a plan are too much, the search is repeated for
+    fewer bytes. If its peak is, the search goes on with one run more of each op. Published rules
+    are tried, too; and if nothing fits, the other order of the kernels.
 
     Args:
       found: kernels that may run more than once.
@@ -80,13 +80,15 @@ def search_plan(
         plans.append(plan)
         if plan.packed <= limit or work.is_over:
             break
-        if plan.peak <= aim:  # it fits without gaps alone
-            aim = min(aim, plan.peak) - max(plan.packed - limit, aim // STEP)
+        if plan.peak <= aim:  # gaps alone are too much
+            aim = plan.peak - max(plan.packed - limit, aim // PARTS)
             initial = choices if max_runs > 2 else None
         elif max_runs < MAX_RUNS:
             max_runs += 1
             initial = _with_another_run(choices)
         else:
+            break
+        if aim <= 0:
             break
     plans += _rules(found, limit, plans, work)
     if found.other is not None and not work.is_over and all(p.packed > limit for p in plans):

@@ -85,7 +85,7 @@ def test_padding_changes_nothing():
         n = int(graph.num_ops)
         seconds, repeats = rng.random(n), rng.random(n) < 0.8
         found = []
-        splits, priority = rng.integers(0, 4, (n, 1)), rng.random(n)
+        splits, priority = rng.integers(-4, 5, (n, 1)), rng.random(n)
         for shape in (SMALL, WIDE):
             padded = padding.pad(graph, shape)
             problem = prepare(padded, ONE, max_runs=2, seconds=seconds, may_repeat=repeats)
@@ -104,7 +104,7 @@ def test_a_population_has_the_costs_of_its_candidates():
     problem = random_problem(rng, strategies.random_graph(rng, 20, 0.2), SMALL, 3)
     shape = 7, problem.num_rows
     population = Choices(
-        rng.random(shape).astype(np.float32), rng.integers(0, 4, (*shape, 2)).astype(np.int32)
+        rng.random(shape).astype(np.float32), rng.integers(-4, 5, (*shape, 2)).astype(np.int32)
     )
     costs = jax.jit(jax.vmap(evaluate, (None, 0, None)))(problem, population, 9)
     for k in range(7):

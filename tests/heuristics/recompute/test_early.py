@@ -8,6 +8,8 @@ from gopt.cost.recompute.problem import prepare
 from gopt.graph.graph import Op, Output, from_ops
 from gopt.graph.padding import pad
 from gopt.heuristics.recompute.early import early
+from gopt.heuristics.recompute.uses import uses_of
+from tests import strategies
 from tests.heuristics.recompute.graphs import ONE, chain_problem, random_training
 
 
@@ -27,6 +29,22 @@ def check(problem):
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs_keep_their_links(seed):
     check(random_training(np.random.default_rng(seed), 12))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_programs_need_no_more_and_keep_what_writes_over_the_last_result(seed):
+    rng = np.random.default_rng(seed)
+    graph = strategies.random_graph(rng, 20, 0.2)
+    n = int(graph.num_ops)
+    pairs = [*zip(graph.tensor.tolist(), graph.consumer.tolist(), strict=True)]
+    in_place = [pair for pair in pairs if rng.random() < 0.3]
+    problem = prepare(pad(graph), ONE, max_runs=1, seconds=rng.random(n), in_place=in_place)
+    order = check(problem)
+    place = np.argsort(order)
+    over = uses_of(problem).in_place
+    for op in range(n - 1):
+        if (op, op + 1) in over and not problem.is_input[op]:
+            assert place[op + 1] == place[op] + 1
 
 
 def updates(n, *, in_place=()):

@@ -102,16 +102,30 @@ def test_changes_keep_shapes_and_ranges(seed, max_runs):
     problem_on_device = jax.tree.map(jax.numpy.asarray, problem)
     order = np.arange(problem.num_rows, dtype=np.float32) / problem.num_rows
     choices, changed = behind_all(problem, max_runs)._replace(priority=order), set()
+    is_negative = False
     for k in range(200):
         new = jax.device_get(change(jax.random.key(1000 * seed + k), choices))
         assert (abs(new.splits) <= counts[:, None]).all()
         assert (new.priority >= 0).all() and (new.priority <= 1).all()
         moved = int((new.priority != choices.priority).sum())
         assert moved <= 1 and not (moved and (new.splits != choices.splits).any())
+        is_negative |= bool((new.splits < 0).any())
         changed |= set(np.flatnonzero((new.splits != choices.splits).any(1)).tolist())
         choices = Choices(*new)
     assert changed <= set(tables.ops.tolist())
+    assert is_negative or not (counts[tables.ops] > 1).any()
     assert len(changed) >= min(3, len(np.flatnonzero(problem.may_repeat & (counts > 0))))
+
+
+def test_usual_splits_lie_at_the_gaps_between_readers():
+    ops = [Op(outputs=(Output(1.0),))]
+    ops += [
+        Op(inputs=((k, 0),) if k in (0, 4, 5) else (), outputs=(Output(1.0),)) for k in range(9)
+    ]
+    ops[3] = ops[9] = Op(inputs=((0, 0),), outputs=(Output(1.0),))  # read by 1, 3, 9
+    options = moves(prepare(pad(from_ops(ops)), ONE, max_runs=2)).options
+    assert options[0].tolist() == [0, 3, 2, 1, -3, -2]
+    assert options[4].tolist() == [0, 1, 0, 0, 1, 1]  # one reader: no gap
 
 
 def test_ops_of_repeated_blocks_look_alike():

@@ -45,7 +45,8 @@ def solve(
 ) -> Solution:
     """Return the fastest sequence of runs within a budget that CP-SAT finds, and a lower bound.
 
-    Order and runs are free: the model contains every sequence of `gopt.cost.recompute.cost`.
+    Order and runs are free: the model contains every sequence of `gopt.cost.recompute.cost`,
+    but no result takes the place of an operand (`Problem.in_place`).
 
     Args:
       problem: one problem, as NumPy arrays.
