@@ -119,10 +119,8 @@ def test_changes_keep_shapes_and_ranges(seed, max_runs):
 
 def test_usual_splits_lie_at_the_gaps_between_readers():
     ops = [Op(outputs=(Output(1.0),))]
-    ops += [
-        Op(inputs=((k, 0),) if k in (0, 4, 5) else (), outputs=(Output(1.0),)) for k in range(9)
-    ]
-    ops[3] = ops[9] = Op(inputs=((0, 0),), outputs=(Output(1.0),))  # read by 1, 3, 9
+    makers = (0, 1, 0, 3, 4, 5, 6, 7, 0)  # op 0 is read by 1, 3 and 9
+    ops += [Op(inputs=((maker, 0),), outputs=(Output(1.0),)) for maker in makers]
     options = moves(prepare(pad(from_ops(ops)), ONE, max_runs=2)).options
     assert options[0].tolist() == [0, 3, 2, 1, -3, -2]
     assert options[4].tolist() == [0, 1, 0, 0, 1, 1]  # one reader: no gap
