@@ -82,7 +82,7 @@ def _budgets(settings: Settings) -> None:
         "the smallest programs as shares of it (less is better); budgets that gopt kept, of those "
         "that the largest kernel allows (more is better); policies beaten by 20 % of bytes with at "
         "most 3 % more flop, of those that no other policy beats (more is better); process time "
-        "within half of the bytes as a share of that of XLA's default, median of "
+        "within half of the bytes as a share of XLA's default, median of "
         f"{settings.repeats} rounds (95 %; less is better)",
         fronts.summary(found),
         (

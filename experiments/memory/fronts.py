@@ -81,8 +81,8 @@ def picture(rows: Sequence[Row], step: str) -> "Figure":
         colour, marker = COLOURS[1 + k % (len(COLOURS) - 1)], "s^DvPX*"[k % 7]
         name = row["method"] if row["method"].startswith("XLA") else f"policy: {row['method']}"
         axes.plot(*place(row), marker, color=colour, markersize=4, linestyle="", label=name)
-    axes.set_xlabel("bytes without arguments, % of XLA's default")
-    axes.set_ylabel("process time, % of XLA's default")
+    axes.set_xlabel("bytes without arguments, % of XLA's")
+    axes.set_ylabel("process time, % of XLA's")
     axes.set_xlim(left=0)
     legend_across(figure)
     return figure
