@@ -53,10 +53,12 @@ def test_solvers_stand_beside_gopt(settings, monkeypatch):
     pytest.importorskip("ortools")
     for name in ("Checkmate", "Checkmate, rounded"):  # their rows of n² numbers take long to make
         monkeypatch.setitem(SOLVERS, name, SOLVERS["MOCCASIN"])
-    main(dataclasses.replace(settings, table="solvers", seconds=1))
+    main(
+        dataclasses.replace(settings, table="solvers", seconds=1, budgets=(0.95,), evaluations=2000)
+    )
     (row,) = json.loads((settings.folder / "solvers" / "solvers.json").read_text())
-    assert 1 <= row["bound"] <= row["gopt"] < 1.5
-    assert all(row[name] is None or row[name] >= row["bound"] - 1e-6 for name in SOLVERS)
+    assert row["bound"] >= 1
+    assert all(row[name] is None or row[name] >= row["bound"] - 1e-6 for name in ("gopt", *SOLVERS))
 
 
 def test_planned_bytes_agree_with_xla(settings, monkeypatch):
