@@ -10,7 +10,7 @@ from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.scheduling.target import target_of
-from gopt.xla.grouping import cloned_for_memory
+from gopt.xla.grouping import groups_for_memory
 
 DONATED = (0, 1)
 
@@ -44,9 +44,7 @@ def subject(name: str, target: str | None = None) -> Subject:
     """
     step = plain(name)
     program = trace_program(step.fn, *step.args, donate_argnums=DONATED)
-    kernels = kernels_of(
-        program, merged=True, is_cloned=cloned_for_memory, target=target_of(target)
-    )
+    kernels = kernels_of(program, merged=True, grouping=groups_for_memory, target=target_of(target))
     own = list(own_programs(step.fn, step.args, program, DONATED, kernels, Progress()))
     limit = min(c.memory.without_arguments for c in own if c.memory is not None)
     return Subject(step, repeatable(kernels), own, limit)

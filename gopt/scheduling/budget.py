@@ -27,7 +27,7 @@ from gopt.scheduling.recompute.names import Names, names_of
 from gopt.scheduling.recompute.plans import search_plan
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.scheduling.target import Target
-from gopt.xla.grouping import cloned_for_memory
+from gopt.xla.grouping import groups_for_memory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,7 +196,7 @@ def within_budget(
       ValueError: no program of the kernels can fit.
     """
     work.phase("kernels compiled")
-    kernels = kernels_of(program, merged=True, is_cloned=cloned_for_memory, target=target)
+    kernels = kernels_of(program, merged=True, grouping=groups_for_memory, target=target)
     work.phase("XLA's own programs compiled")
     candidates = list(own_programs(fn, args, program, donate_argnums, kernels, work))
     own = [c.memory for c in candidates if c.memory is not None]

@@ -16,7 +16,6 @@ from gopt.program.program import Program
 from gopt.scheduling.target import Target, this_machine
 from gopt.search.parallel import on_host
 from gopt.xla import Group, group, groups, materialised, merge_duplicates
-from gopt.xla.grouping import cloned_by_xla
 from gopt.xla.ordered import jit_ordered
 from gopt.xla.workspace import workspaces
 
@@ -31,8 +30,7 @@ class CompiledKernels:
       program: one equation for each kernel, in the order of the equations that end them.
       groups: the equations of each kernel. `[K]`
       written: equations whose results XLA writes to memory, in its own order.
-      workspace: bytes that a kernel needs only while it runs, by the first result; 0 on a machine
-        that is only described.
+      workspace: bytes that a kernel needs only while it runs, by the first result.
       target: the machine.
       function: the kernels in the order of the program, jitted.
       compiled: the same, through XLA; `None` for a machine that is only described.
@@ -72,7 +70,7 @@ def kernels_of(
     program: Program,
     *,
     merged: bool,
-    is_cloned: Callable[[JaxprEqn], bool] = cloned_by_xla,
+    grouping: Callable[[Program, tuple[int, ...]], tuple[Group, ...]] = groups,
     target: Target | None = None,
 ) -> CompiledKernels:
     """Return a program as kernels. It is compiled, from shapes alone; nothing runs.
@@ -80,25 +78,23 @@ def kernels_of(
     Args:
       program: equations as they were traced.
       merged: whether equations that compute the same are merged first, as XLA merges them.
-      is_cloned: whether an equation is in each kernel that reads its result.
+      grouping: makes groups of a program and the equations that XLA writes to memory.
       target: machine to compile for, by default this one.
     """
     target = target or this_machine()
     source = merge_duplicates(program) if merged else program
     written = materialised(source, device=target.device)
-    parts = groups(source, written, is_cloned)
+    parts = grouping(source, written)
     kernels = group(source, parts)
     function = jit_ordered(kernels)
-    # What a kernel needs while it runs is not known of machines that are only described.
     compiled = function.lower(*kernels.arguments()).compile() if target.device is None else None
-    needs = workspaces(kernels, compiled) if compiled else {}
     return CompiledKernels(
         merged=merged,
         source=source,
         program=kernels,
         groups=parts,
         written=written,
-        workspace={e.outvars[0]: needs.get(e.outvars[0], 0.0) for e in kernels.equations},
+        workspace=workspaces(kernels, compiled),
         target=target,
         function=function,
         compiled=compiled,

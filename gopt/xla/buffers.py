@@ -118,8 +118,8 @@ def _ops(
     ops, equations = ops_of(program, made=fills.union(made))
     for op, index in enumerate(equations):
         if index >= 0:
-            needed = workspace.get(program.equations[index].outvars[0], 0.0)
-            ops[op] = replace(ops[op], workspace=ops[op].workspace + needed)
+            needed = workspace.get(program.equations[index].outvars[0], ops[op].workspace)
+            ops[op] = replace(ops[op], workspace=needed)
     return ops, equations
 
 

@@ -24,6 +24,8 @@ from gopt.xla.labels import labelled, module_kernels
 
 Group = tuple[int, ...]
 
+_SUMMED = 3  # values that a kernel may add; our choice, for gradients and updates of optimizers
+
 
 def materialised(
     program: Program,
@@ -58,12 +60,41 @@ def cloned_by_xla(equation: JaxprEqn) -> bool:
     return equation.primitive.name in DUPLICATED_BY_XLA
 
 
-def cloned_for_memory(equation: JaxprEqn) -> bool:
-    """Return whether XLA clones an equation, and a clone reads no more bytes than it makes.
+def groups_for_memory(program: Program, written: Collection[int]) -> tuple[Group, ...]:
+    """Return groups that read few large values at once; see `groups`.
 
-    XLA also clones sums of values, and sums of sums. Then one kernel reads many values, which are
-    in memory at once.
+    XLA clones sums into their readers, and sums many values in one kernel. All these values are in
+    memory at once. Here a kernel clones only what reads no more bytes than it makes, and adds two
+    values, in the same order.
     """
+    parts = groups(program, written, _cloned_for_memory)
+    sums = {k for part in parts for k in _partial_sums(program, part)}
+    return groups(program, sums.union(written), _cloned_for_memory) if sums else parts
+
+
+def _partial_sums(program: Program, part: Group) -> list[int]:
+    """Return the additions of a group that adds more than `_SUMMED` values of its result's size."""
+    *inner, root = part
+    least = sum(num_bytes(aval_of(v)) for v in program.equations[root].outvars)
+    leaves: dict[Var, set[Var]] = {}  # large values that the group reads for a value
+    sums = []
+
+    def leaves_of(atom: Atom) -> set[Var]:
+        if not isinstance(atom, Var):
+            return set()
+        return leaves.get(atom, {atom} if num_bytes(atom.aval) >= least else set())
+
+    for k in (*inner, root):
+        equation = program.equations[k]
+        of_operands = [leaves_of(atom) for atom in equation.invars]
+        leaves |= dict.fromkeys(equation.outvars, set[Var]().union(*of_operands))
+        if equation.primitive.name in ("add", "add_any") and all(of_operands):
+            sums.append(k)
+    is_long = len(sums) >= _SUMMED and len(leaves[program.equations[root].outvars[0]]) > _SUMMED
+    return sums if is_long else []
+
+
+def _cloned_for_memory(equation: JaxprEqn) -> bool:
     reads = sum(num_bytes(aval_of(v)) for v in set(variables(equation.invars)))
     makes = sum(num_bytes(aval_of(v)) for v in equation.outvars)
     return cloned_by_xla(equation) and reads <= 1.5 * makes

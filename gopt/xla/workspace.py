@@ -1,40 +1,56 @@
 """Temporary memory that XLA needs while a kernel runs, besides operands and results."""
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import jax
 from jax.extend.core import Var
 
 from gopt.graph.op_costs import num_bytes
+from gopt.graph.tracing import ops_of
 from gopt.program.equations import aval_of, variables
 from gopt.program.program import Program
 from gopt.xla import hlo_cost, hlo_text
-from gopt.xla.hlo_text import Instruction, Module
-from gopt.xla.labels import module_kernels, resolve_views
+from gopt.xla.hlo_text import Computation, Instruction, Module
+from gopt.xla.labels import is_view, module_kernels, resolve_views
+
+_RUNS_A_BODY = frozenset(("while", "conditional", "call"))
+_NO_BUFFERS = frozenset(("parameter", "constant", "after-all"))
 
 
-def workspaces(program: Program, compiled: jax.stages.Compiled) -> dict[Var, float]:
+def workspaces(program: Program, compiled: jax.stages.Compiled | None) -> dict[Var, float]:
     """Return the workspace of each kernel in bytes, by the kernel's first result.
 
     XLA may run several steps for one kernel: it copies operands into another layout, or cuts
     gradients of convolutions from larger ones. The workspace is then the largest total of the
     steps' results, without the last result, minus operands freed before that have no other reader.
+    The results inside the body of a loop or of a branch count, too, in XLA's order.
 
     Args:
       program: program of kernels.
-      compiled: compiled labelled function of the program.
+      compiled: compiled labelled function of the program; `None` for a machine that is only
+        described. Kernels that XLA does not have there need what the trace of their bodies says.
     """
+    ops, equations = ops_of(program)
+    found = dict.fromkeys((e.outvars[0] for e in program.equations), 0.0)
+    for op, k in zip(ops, equations, strict=True):
+        if k >= 0:
+            found[program.equations[k].outvars[0]] = op.workspace
+    if compiled is None:
+        return found
     module = hlo_text.parse(compiled.as_text() or "")
     steps: list[list[Instruction]] = [[] for _ in program.equations]
     for instruction, labels in module_kernels(module):
         for label in labels:
             steps[label].append(instruction)
     freed = _freed(program, steps)
-    return {
-        kernel.outvars[0]: _workspace(module, instructions, freed)
-        for kernel, instructions in zip(program.equations, steps, strict=True)
-    }
+    for kernel, instructions in zip(program.equations, steps, strict=True):
+        if instructions:
+            made = sum(num_bytes(aval_of(v)) for v in kernel.outvars)
+            found[kernel.outvars[0]] = _workspace(module, instructions, freed, made)
+    return found
 
 
 def _freed(program: Program, steps: Sequence[Sequence[Instruction]]) -> dict[str, float]:
@@ -51,25 +67,112 @@ def _freed(program: Program, steps: Sequence[Sequence[Instruction]]) -> dict[str
     }
 
 
-def _workspace(module: Module, steps: Sequence[Instruction], freed: Mapping[str, float]) -> float:
-    if len(steps) < 2:
-        return 0.0
-    position = {step.name: k for k, step in enumerate(steps)}
-    sizes: list[float] = [sum(map(hlo_cost.array_bytes, step.arrays)) for step in steps]
-    last = list(range(len(steps)))
+def _workspace(
+    module: Module, steps: Sequence[Instruction], freed: Mapping[str, float], made: float
+) -> float:
+    """Return the workspace of a kernel with some steps and so many bytes of results."""
+    last = _last_readers(module, module.entry, steps)
+    others = freed.keys() - {step.name for step in steps}
     read: dict[str, int] = {}  # operands without other readers, to the last step that reads them
     for k, step in enumerate(steps):
-        for operand in module.entry.operands(step):
-            for made in resolve_views(module.entry, operand):
-                if made.name in position:
-                    last[position[made.name]] = k
-                    if step.opcode == "while":  # a loop runs in the buffers of its initial values
-                        sizes[position[made.name]] = 0
-                elif made.name in freed:
-                    read[made.name] = k
+        read |= {s.name: k for s in _sources(module.entry, step) if s.name in others}
+    sizes = [_own_bytes(module, step) for step in steps]
     used = [
         sum(size for size, until in zip(sizes[: k + 1], last, strict=False) if until >= k)
         - sum(freed[name] for name, until in read.items() if until < k)
-        for k in range(len(steps))
+        + _inside(module, step)
+        for k, step in enumerate(steps)
     ]
-    return float(max(max(used) - sizes[-1], 0))
+    if _is_loop(module, steps[-1]):
+        begins = {source.name for source in _sources(module.entry, steps[-1])}
+        made = min(made, sum(map(_bytes, (step for step in steps if step.name in begins))))
+    else:
+        made = sizes[-1]
+    return float(max(max(used) - made, 0))
+
+
+def _inside(module: Module, step: Instruction) -> float:
+    """Return the bytes inside the bodies that a step runs."""
+    if step.opcode not in _RUNS_A_BODY:
+        return 0.0
+    bodies = (module.computations[name] for name in step.callees)
+    return max((_peak(module, body, step.opcode == "while") for body in bodies), default=0.0)
+
+
+def _peak(module: Module, body: Computation, is_loop: bool) -> float:
+    """Return the most bytes that a body holds at once, besides its arguments and its results.
+
+    The results of a loop's body take the places of arguments that are not read any more.
+    """
+    body = _untupled(body)
+    steps = [i for i in body.instructions.values() if not is_view(i)]
+    results = set(_results(module, body))
+    returned = 0.0
+    changes = [0.0] * (len(steps) + 1)
+    for k, (step, until) in enumerate(zip(steps, _last_readers(module, body, steps), strict=True)):
+        size = _own_bytes(module, step)
+        if step.opcode not in _NO_BUFFERS:
+            changes[k] += size
+            changes[len(steps) if step.name in results else until + 1] -= size
+            returned += size * (step.name in results)
+        elif is_loop and "index" in step.attributes and step.name not in body.root.operands:
+            changes[0] += size
+            changes[until + 1] -= size
+    held = itertools.accumulate(changes)
+    inside = (_inside(module, step) for step in steps)
+    most = max((now + more for now, more in zip(held, inside, strict=False)), default=0.0)
+    return max(most - returned, 0.0)
+
+
+def _untupled(body: Computation) -> Computation:
+    """Return a body with a parameter in the place of each member of a parameter."""
+    found = {
+        name: replace(i, opcode="parameter", operands=())
+        for name, i in body.instructions.items()
+        if i.opcode == "get-tuple-element" and body.operands(i)[0].opcode == "parameter"
+    }
+    return Computation({**body.instructions, **found}, found.get(body.root.name, body.root))
+
+
+def _results(module: Module, body: Computation) -> Iterator[str]:
+    """Yield the names of what makes the results of a body."""
+    waiting = resolve_views(body, body.root)
+    for source in waiting:
+        yield source.name
+        if _is_loop(module, source):
+            waiting += _sources(body, source)
+
+
+def _last_readers(
+    module: Module, computation: Computation, steps: Sequence[Instruction]
+) -> list[int]:
+    """Return the last step that reads what each step makes, or itself."""
+    position = {step.name: k for k, step in enumerate(steps)}
+    last = list(range(len(steps)))
+    for k in reversed(range(len(steps))):
+        until = last[k] if _is_loop(module, steps[k]) else k
+        for source in _sources(computation, steps[k]):
+            if source.name in position:
+                last[position[source.name]] = max(last[position[source.name]], until)
+    return last
+
+
+def _own_bytes(module: Module, step: Instruction) -> float:
+    """Return the bytes of a step's results; a loop runs in the buffers of its initial values."""
+    return 0.0 if _is_loop(module, step) else _bytes(step)
+
+
+def _is_loop(module: Module, step: Instruction) -> bool:
+    """Return whether a step is a loop, which runs in the buffers of its initial values."""
+    if step.opcode != "call":
+        return step.opcode == "while"
+    return _is_loop(module, module.called(step, "to_apply").root)
+
+
+def _sources(computation: Computation, step: Instruction) -> Iterator[Instruction]:
+    for operand in computation.operands(step):
+        yield from resolve_views(computation, operand)
+
+
+def _bytes(step: Instruction) -> float:
+    return sum(map(hlo_cost.array_bytes, step.arrays))

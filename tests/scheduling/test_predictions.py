@@ -57,12 +57,45 @@ def replaced(m, x):
     return scaled + jnp.tanh(jnp.tanh(x @ x) @ x), x @ x[0]
 
 
+def looped(x, w):
+    """Runs a body with much to hold at once; both its operands are needed later."""
+
+    def body(c, row):
+        products = [jnp.sin(c * k) @ w for k in range(1, 6)]
+        return jnp.tanh(sum(p @ p for p in products)), products[0] * row
+
+    c, rows = jax.lax.scan(body, x, jnp.sin(jnp.arange(4.0)))
+    return c + w, rows
+
+
+def looped_twice(x, w):
+    """Runs a loop inside a loop."""
+
+    def inner(_, c):
+        return jnp.tanh((jnp.sin(c) @ w) @ (jnp.cos(c) @ w))
+
+    return jax.lax.fori_loop(0, 3, lambda _, c: jax.lax.fori_loop(0, 5, inner, c) + w, x)
+
+
+def branched(x, w):
+    """Needs much on one of two ways."""
+
+    def dear(x):
+        products = [jnp.sin(x * k) @ w for k in range(1, 6)]
+        return sum(p @ p for p in products)
+
+    return jax.lax.cond(x[0, 0] > 0, dear, jnp.tanh, x @ w) @ w
+
+
 SQUARE = shape(128, 128)
 CASES = {
     "flattened": ((flattened, shape(8, 64, 64), shape(64, 256), shape(256, 64)), ()),
     "transposed": ((transposed, shape(3, 64, 8, 32)), ()),
     "repeated": ((repeated, shape(16, 256)), ()),
     "replaced": ((replaced, SQUARE, SQUARE), 0),
+    "looped": ((looped, SQUARE, SQUARE), ()),
+    "looped twice": ((looped_twice, SQUARE, SQUARE), ()),
+    "branched": ((branched, SQUARE, SQUARE), ()),
 }
 
 

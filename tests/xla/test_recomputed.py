@@ -13,7 +13,7 @@ from gopt.scheduling.recompute.program import expanded, repeatable
 from gopt.xla import hlo_text
 from gopt.xla.applied import jit_donating
 from gopt.xla.buffers import repeatable_graph
-from gopt.xla.grouping import cloned_for_memory
+from gopt.xla.grouping import groups_for_memory
 from gopt.xla.labels import label_of, labelled, module_kernels
 from gopt.xla.ordered import check_order, jit_ordered
 from gopt.xla.recomputed import in_free_order, kernel_runs, may_repeat, repeated, second_runs
@@ -49,7 +49,7 @@ def arguments():
 def in_doubles():
     with jax.enable_x64(True):
         program = trace_program(step, *arguments(), donate_argnums=0)
-        return repeatable(kernels_of(program, merged=True, is_cloned=cloned_for_memory))
+        return repeatable(kernels_of(program, merged=True, grouping=groups_for_memory))
 
 
 @pytest.fixture
