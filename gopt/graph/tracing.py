@@ -21,6 +21,7 @@ but its result is a new tensor.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
@@ -265,7 +266,7 @@ def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
     name = eqn.primitive.name
     written = sum(map(_size, eqn.outvars))
     if name == "jit":  # one kernel: its intermediate results are not in memory
-        inside, _ = ops_of(from_jaxpr(body_of(eqn)))
+        inside = _ops_inside(body_of(eqn))
         return _Work(
             flops=sum(op.flops for op in inside),
             bytes=sum(t.size for t in read) + written,
@@ -293,9 +294,20 @@ def _work(eqn: JaxprEqn, read: Sequence[_Tensor]) -> _Work:
     return _Work(flops(eqn), part, 0.0)
 
 
+# A schedule runs kernels many times, and searches make many schedules.
+_OPS_INSIDE: WeakKeyDictionary[ClosedJaxpr, list[Op]] = WeakKeyDictionary()
+
+
+def _ops_inside(jaxpr: ClosedJaxpr) -> list[Op]:
+    """Return the ops of a body."""
+    if jaxpr not in _OPS_INSIDE:
+        _OPS_INSIDE[jaxpr], _ = ops_of(from_jaxpr(jaxpr))
+    return _OPS_INSIDE[jaxpr]
+
+
 def _body_work(jaxpr: ClosedJaxpr) -> _Work:
     """Return the work of one run of a body; its workspace is its peak memory, results included."""
-    ops, _ = ops_of(from_jaxpr(jaxpr))
+    ops = _ops_inside(jaxpr)
     return _Work(sum(op.flops for op in ops), sum(op.bytes or 0.0 for op in ops), _peak(ops))
 
 

@@ -91,7 +91,7 @@ def memory_front(
     fn: Callable[..., Any],
     *args: Any,
     points: int = 12,
-    evaluations: int = 20_000,
+    evaluations: int = 10_000,
     seed: int = 0,
     donate_argnums: int | Sequence[int] = (),
     max_trips: int = 0,
