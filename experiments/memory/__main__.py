@@ -80,7 +80,7 @@ def _budgets(settings: Settings) -> None:
     tables.show_rows(
         "Training steps in short: bytes without arguments of the better of XLA's programs, and of "
         "the smallest programs as shares of it (less is better); budgets that gopt kept, of those "
-        "that the largest kernel allows (more is better); policies beaten by 20 % of bytes with at "
+        "that a lower bound allows (more is better); policies beaten by 20 % of bytes with at "
         "most 3 % more flop, of those that no other policy beats (more is better); process time "
         "within half of the bytes as a share of XLA's default, median of "
         f"{settings.repeats} rounds (95 %; less is better)",

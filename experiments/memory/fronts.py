@@ -22,9 +22,9 @@ def summary(rows: Sequence[Row]) -> list[Row]:
     """Return a row for each step.
 
     It has the bytes of XLA's better program; the smallest program of a policy and of gopt, as
-    shares of it; the number of budgets that gopt kept, of those that the largest kernel allows;
-    how many policies, that no other policy beats, gopt beats by `FEWER` bytes with at most `EQUAL`
-    more flop; and gopt's process time within half the bytes as a share of XLA's default.
+    shares of it; the number of budgets that gopt kept, of those that a lower bound allows; how many
+    policies, that no other policy beats, gopt beats by `FEWER` bytes with at most `EQUAL` more
+    flop; and gopt's process time within half the bytes as a share of XLA's default.
     """
     found = []
     for step in dict.fromkeys(row["step"] for row in rows):

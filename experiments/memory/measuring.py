@@ -17,7 +17,7 @@ from gopt.measure.timing import median_ratio, memory, time_interleaved
 from gopt.result import Candidate
 from gopt.scheduling.budget import BudgetReport, recomputed
 from gopt.scheduling.candidate import KernelSchedule
-from gopt.scheduling.recompute.compiled import is_order_free, jit_schedule, least_bytes
+from gopt.scheduling.recompute.compiled import is_order_free, jit_schedule
 from gopt.scheduling.recompute.plans import Plan, plan_of
 from gopt.scheduling.recompute.program import Repeatable
 from gopt.scheduling.target import Target
@@ -69,7 +69,7 @@ def measure(
       RuntimeError: a program has other values than the step.
     """
     step, found, candidates, limit = subject(name, target)
-    machine, least = found.kernels.target, least_bytes(found.kernels)
+    machine, least = found.kernels.target, found.least_bytes
     own = [_method(step, found, c, None, found.seconds) for c in candidates]
     policies = list(_policies(name, machine))
     goals = {f"{100 * budget:.0f} %": budget for budget in budgets}
@@ -159,7 +159,7 @@ def _within(
     every = list(recomputed(step.args, found, report, own, evaluations, seed, Progress()))
     best, seconds = every[report.choose(every)], time.perf_counter() - began
     yield _method(step, found, best, budget, best.predicted, f"gopt, {goal}", seconds)
-    units = int((bytes + found.given) // float(found.problem.unit))
+    units = found.units(bytes)
     for rule, runs_for in RULES.items():
         began = time.perf_counter()
         plan = _plan(found, runs_for, units)

@@ -45,7 +45,7 @@ def compare(
     once = int(problem.ticks.sum(dtype=np.int64))
     rows = []
     for budget in budgets:
-        units = given.units(int(budget * given.limit))
+        units = given.found.units(int(budget * given.limit))
         row: dict[str, Any] = {"step": name, "budget": budget, "ops": int(problem.num_ops)}
         began = time.perf_counter()
         runs = _found(problem, units, evaluations, seed)

@@ -30,10 +30,6 @@ class Subject(NamedTuple):
     own: list[Candidate[KernelSchedule]]
     limit: int
 
-    def units(self, bytes: int) -> int:
-        """Return bytes without arguments as units of the problem, arguments included."""
-        return int((bytes + self.found.given) // float(self.found.problem.unit))
-
 
 def subject(name: str, target: str | None = None) -> Subject:
     """Return a step by its name.

@@ -222,9 +222,9 @@ def schedule(
     Raises:
       ValueError: an argument is out of range; the function cannot be traced (see `gopt.trace`), has
         neither an argument nor an equation, or runs on several devices; the call is traced; the
-        machine is not valid (see `gopt.prepare`); `memory` is less than the largest kernel alone
-        needs; or `weights` holds something else than a policy
-        for the objective and the number of devices.
+        machine is not valid (see `gopt.prepare`); `memory` is less than the kernels need in every
+        order; or `weights` holds something else than a policy for the objective and the number of
+        devices.
       FileNotFoundError: the file `weights` does not exist.
       ImportError: the extra for `target` is not installed.
 

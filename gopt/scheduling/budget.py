@@ -16,13 +16,13 @@ import numpy as np
 from gopt.host.progress import Progress
 from gopt.measure.kernel_times import KernelTimes
 from gopt.measure.timing import Memory
-from gopt.plots.units import format_bytes, parse_bytes
+from gopt.plots.units import format_bytes, format_seconds, parse_bytes
 from gopt.program.program import Program
 from gopt.result import Candidate, Result, flag_note
 from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.plan import SchedulePlan, make_plan
-from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free, least_bytes
+from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free
 from gopt.scheduling.recompute.names import Names, names_of
 from gopt.scheduling.recompute.plans import search_plan
 from gopt.scheduling.recompute.program import Repeatable, repeatable
@@ -49,6 +49,8 @@ class BudgetReport:
       max_trips: every `scan` of at most so many iterations was unrolled.
       target: machine that programs were compiled for.
       is_measured: whether kernels were timed; else times are by a model.
+      least_seconds: time that these kernels take in every order within the budget, by the same
+        times, s; `None` if it is not known.
       cut_note: a sentence if the search was cut short; else empty.
     """
 
@@ -56,6 +58,7 @@ class BudgetReport:
     max_trips: int
     target: Target
     is_measured: bool = False
+    least_seconds: float | None = None
     cut_note: str = ""
 
     verb = "schedule"
@@ -104,6 +107,9 @@ class BudgetReport:
         lines = [self._need(after)]
         nested = f"{after.name}, nested"
         lines += [self._need(c) + ": inside jax.jit" for c in result.candidates if c.name == nested]
+        if self.least_seconds is not None:
+            least = format_seconds(self.least_seconds)
+            lines.append(f"a lower bound: within the budget, these kernels take {least}")
         captured = sum(getattr(value, "nbytes", 0) for value in result.program.values)
         if captured:
             lines.append(f"captured arrays are not counted: {format_bytes(captured)}")
@@ -208,16 +214,19 @@ def within_budget(
     found = repeatable(kernels, cost if is_searched else None)
     candidates = [c._replace(predicted=found.seconds) for c in candidates]
     if is_searched:
-        least = least_bytes(kernels) + own[0].arguments
+        least = found.least_bytes + own[0].arguments
         if report.budget < least:
             loops = any(e.primitive.name in ("scan", "while") for e in kernels.source.equations)
             hint = "; a loop is one kernel, and max_trips= unrolls short ones" if loops else ""
-            text = f"the largest kernel alone needs {format_bytes(least)} with arguments{hint}"
+            text = f"these kernels need {format_bytes(least)} with arguments in every order{hint}"
             if target.device is not None:
                 text = f"the arguments alone need {format_bytes(least)}"
             raise ValueError(
                 f"memory is {memory!r}, {format_bytes(report.budget)} with arguments: {text}"
             )
+        if target.device is None:  # elsewhere the model's bytes are not XLA's
+            least_seconds = found.least_seconds(report.budget - own[0].arguments)
+            report = replace(report, least_seconds=least_seconds)
         candidates += recomputed(args, found, report, candidates[0], evaluations, seed, work)
     chosen = report.choose(candidates)
     after = candidates[chosen]

@@ -19,7 +19,7 @@ from gopt.result import Candidate, Result
 from gopt.scheduling.budget import BudgetReport, times_of
 from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
-from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free, least_bytes
+from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free
 from gopt.scheduling.recompute.plans import PARTS, Plan, plan_of, search_plan
 from gopt.scheduling.recompute.policies import POLICIES, choices_of
 from gopt.scheduling.recompute.program import Repeatable, repeatable
@@ -168,7 +168,7 @@ def memory_front(
                 break
             work.advance(k)
             candidates.append(compiled_plan(name, plan, args, is_free=is_order_free(machine)))
-    report = BudgetReport(0, max_trips, machine, times is not None, work.cut_note)
+    report = BudgetReport(0, max_trips, machine, times is not None, cut_note=work.cut_note)
     return _front(
         [
             Result(
@@ -200,7 +200,7 @@ def _plans(
     once = plan_of(found, runs_of(found.problem, None))
     yield "every kernel once", once
     alone = found._replace(other=None)  # the first order came as low on every step we measured
-    least = search_plan(alone, 0, least_bytes(found.kernels), evaluations, seed, work)
+    least = search_plan(alone, 0, found.least_bytes, evaluations, seed, work)
     plan = once
     for budget in np.geomspace(once.packed, least.packed, points)[1:-1].astype(int).tolist():
         gap = min(max(plan.packed - plan.peak, 0), budget // PARTS)  # of the plan before

@@ -78,7 +78,8 @@ def test_the_table_and_the_plot(half):
     assert "budget" in text.splitlines()[0]
     assert f"chosen: {half.after.name} (it fits" in text
     assert half.plot().axes
-    assert half.after.predicted > half.before.predicted
+    assert half.after.predicted >= half.report.least_seconds > half.before.predicted
+    assert "a lower bound: within the budget, these kernels take" in text
 
 
 def test_without_options_it_is_a_row(half):
@@ -123,7 +124,7 @@ def test_what_nothing_fits_says_how_near_it_comes():
 
 def test_less_than_a_kernel_needs_is_refused_with_that_number():
     with pytest.raises(
-        ValueError, match=r"memory is '2 MB', 1\.91 MiB with arguments: the largest kernel"
+        ValueError, match=r"memory is '2 MB', 1\.91 MiB with arguments: these kernels need"
     ):
         schedule("2 MB")
 

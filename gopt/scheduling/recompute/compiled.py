@@ -4,19 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 
-from gopt.cost.hardware import unit_rate_devices
-from gopt.cost.schedule.problem import prepare
-from gopt.graph.padding import pad
-from gopt.heuristics.schedule.bounds import peak_bound
 from gopt.result import Candidate
-from gopt.scheduling.candidate import CompiledKernels, KernelSchedule
+from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.on_this_device import measured
 from gopt.scheduling.recompute.plans import Plan
 from gopt.scheduling.target import Target
 from gopt.xla.applied import executable, jit_donating
-from gopt.xla.buffers import kernel_graph, overwritten
 from gopt.xla.ordered import COMPILER_OPTIONS, ordered
 from gopt.xla.recomputed import in_free_order
 
@@ -55,20 +49,6 @@ def _equations(schedule: KernelSchedule) -> Callable[..., Any]:
     if schedule.is_free:
         return in_free_order(kernels.program, kernels.groups)
     return ordered(kernels.program)
-
-
-def least_bytes(kernels: CompiledKernels) -> int:
-    """Return bytes that every sequence of runs needs, without arguments; 0 if they are not known.
-
-    A machine that is only described may hold values near its cores, or in fewer bits.
-    """
-    if kernels.target.device is not None:
-        return 0
-    program = kernels.program
-    graph = kernel_graph(program, kernels.workspace, overwritten(program, alone=False)).graph
-    problem = prepare(pad(graph), unit_rate_devices(1))
-    given = problem.size[problem.is_input[problem.producer]].sum(dtype=np.int64)
-    return max(int((peak_bound(problem) - given) * float(problem.unit)), 0)
 
 
 def is_order_free(target: Target) -> bool:

@@ -100,7 +100,7 @@ def _rules(found: Repeatable, limit: int, plans: Sequence[Plan], work: Progress)
     """Yield plans of the rules that could be better than plans of the search."""
     problem, seconds = found.problem, min(plan.seconds for plan in plans)
     has_plan = any(plan.packed <= limit for plan in plans)
-    units = int((limit + found.given) // float(problem.unit))
+    units = found.units(limit)
     for name, rule in RULES.items():
         if name == "greedy" or work.is_over:  # the search starts from it
             continue
@@ -130,7 +130,7 @@ def _search(
     result = search(
         key,
         problem,
-        budget=int(np.clip((aim + found.given) // float(problem.unit), 0, 2**31 - 1)),
+        budget=found.units(aim),
         evaluations=evaluations if initial is None else max(int(AGAIN * evaluations), 1),
         max_runs=max_runs,
         initial=jax.tree.map(lambda leaf: leaf[None], initial),

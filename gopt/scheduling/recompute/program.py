@@ -12,6 +12,7 @@ from gopt.cost.recompute.cost import cost_of_runs, runs_of
 from gopt.cost.recompute.problem import Problem, prepare
 from gopt.graph.padding import pad
 from gopt.graph.tracing import TracedGraph, from_program
+from gopt.heuristics.recompute.bound import peak_bound, time_bound
 from gopt.heuristics.recompute.early import early
 from gopt.measure.kernel_times import KernelTimes
 from gopt.program.equations import may_not_end
@@ -43,6 +44,29 @@ class Repeatable(NamedTuple):
     seconds: float
     given: int
     other: "Repeatable | None" = None
+
+    def units(self, size: int) -> int:
+        """Return bytes without arguments as units of the problem, arguments included."""
+        return int(np.clip((size + self.given) // float(self.problem.unit), 0, 2**31 - 1))
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes that every sequence of runs needs, without arguments; 0 if they are not known.
+
+        A machine that is only described may hold values near its cores, or in fewer bits.
+        """
+        if self.kernels.target.device is not None:
+            return 0
+        return max(int(peak_bound(self.problem) * float(self.problem.unit)) - self.given, 0)
+
+    def least_seconds(self, size: int) -> float:
+        """Return the time that every sequence of runs takes within so many bytes, s.
+
+        Args:
+          size: bytes without arguments; `least_bytes` at least.
+        """
+        ticks = time_bound(self.problem, self.units(size))
+        return self.seconds if ticks is None else ticks * float(self.problem.tick)
 
 
 def repeatable(kernels: CompiledKernels, times: KernelTimes | None = None) -> Repeatable:
