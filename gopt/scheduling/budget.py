@@ -119,7 +119,7 @@ class BudgetReport:
         """Return where times are from."""
         if self.is_measured:
             return "time: sum of kernels, each measured on this CPU"
-        if self.target.device is None:
+        if self.target.hardware is None:
             return "time by the model of one CPU core"
         return f"compiled for {self.target.name}, one chip; roofline with a tenth of the bytes"
 

@@ -53,7 +53,7 @@ class Target(NamedTuple):
       name: name in messages.
       platform: backend of its kernels, such as "cpu".
       device: its device, if it is only described; `None` for this machine's default device.
-      hardware: rates of its roofline, if it is only described; else `None`.
+      hardware: rates of its roofline; `None` for the model of one CPU core.
     """
 
     name: str
@@ -67,8 +67,10 @@ class Target(NamedTuple):
 
 
 def this_machine() -> Target:
-    """Return the default device of this machine."""
-    return Target("this machine", jax.default_backend())
+    """Return the default device of this machine; GPUs have the rates of an H100, TPUs of a v5e."""
+    platform = jax.default_backend()
+    hardware = {"gpu": h100s(1), "tpu": _tpu("v5e")}.get(platform)
+    return Target("this machine", platform, hardware=hardware)
 
 
 def target_of(name: str | None) -> Target:
@@ -99,11 +101,14 @@ def target_of(name: str | None) -> Target:
             found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(f"target is {name!r}: {error}") from None
+    return Target(name, "tpu", found.devices[0], _tpu(version))
+
+
+def _tpu(version: str) -> Hardware:
     flop_rate, bandwidth = TPUS[version]
-    hardware = unit_rate_devices(
+    return unit_rate_devices(
         1, flop_rate=flop_rate, memory_bandwidth=bandwidth, launch=1e-6, overlap=0.95
     )
-    return Target(name, "tpu", found.devices[0], hardware)
 
 
 def _described_gpu() -> Any:

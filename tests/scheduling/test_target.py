@@ -11,7 +11,7 @@ import gopt
 from gopt.cost.hardware import unit_rate_devices
 from gopt.measure.timing import memory
 from gopt.scheduling import api, front
-from gopt.scheduling.target import Target, target_of
+from gopt.scheduling.target import Target, target_of, this_machine
 from gopt.xla.applied import shapes_on
 from tests.scheduling.test_budget import arguments, check_values, step
 from tests.scheduling.test_budget import schedule as schedule_within
@@ -76,6 +76,14 @@ def test_shapes_are_on_the_described_device(described):
     ]
     assert all(x.sharding.device_set == {described.device} for x in shapes)
     assert shapes[0].weak_type
+
+
+@pytest.mark.parametrize(("platform", "rate"), [("gpu", 494e12), ("tpu", 197e12)])
+def test_this_machine_has_the_roofline_of_its_kind(monkeypatch, platform, rate):
+    assert this_machine().hardware is None
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    assert this_machine().hardware.flop_rate == rate
+    assert this_machine().platform == platform
 
 
 def test_kernels_are_timed_on_this_machine_alone(described):

@@ -121,9 +121,9 @@ def _repeatable(kernels: CompiledKernels, times: KernelTimes | None) -> Repeatab
 def kernel_seconds(kernels: CompiledKernels, traced: TracedGraph) -> np.ndarray:
     """Return the time of each op of a graph of kernels, s, `[N]`; 0 for arguments.
 
-    On this machine, the time on one CPU core: work of the equations, bytes of the kernel's operands
-    and results, and one launch, at the rates of `gopt.cost.fusion.rates`. On a machine that is only
-    described, its roofline, with a tenth of the bytes.
+    On a CPU, the time on one core: work of the equations, bytes of the kernel's operands and
+    results, and one launch, at the rates of `gopt.cost.fusion.rates`. On other machines, the
+    roofline, with a tenth of the bytes.
     """
     source = from_program(kernels.source)
     machine = kernels.target.hardware
