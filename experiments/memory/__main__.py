@@ -3,6 +3,7 @@
     python -m experiments.memory
     python -m experiments.memory --table solvers --seconds 60
     python -m experiments.memory --table agreement
+    python -m experiments.memory --table batches --steps transformer-4 bert resnet
 
 Each step is planned for several shares of the bytes that XLA needs beside the arguments. Tables
 give bytes by XLA's own account, flop by XLA's count, and measured times in interleaved rounds. The
@@ -19,8 +20,8 @@ from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
 from experiments.harness.plots import save_figure
 from experiments.harness.tables import given, ratio
-from experiments.memory import agreement, fronts, solvers
-from experiments.memory.cases import STEPS
+from experiments.memory import agreement, batches, fronts, solvers
+from experiments.memory.cases import STEPS, batch_of
 from experiments.memory.measuring import BUDGETS, measure
 from gopt.plots.units import format_bytes
 
@@ -30,7 +31,8 @@ class Settings(command_line.Settings):
     """Settings of the measurement.
 
     Attributes:
-      table: table to make: of budgets, of solvers, or of the agreement of the model with XLA.
+      table: table to make: of budgets, of solvers, of the agreement of the model with XLA, or of
+        the largest batches within fixed bytes.
       steps: training steps, see `experiments.memory.cases`.
       budgets: shares of XLA's bytes without arguments.
       evaluations: budget of each search.
@@ -41,7 +43,7 @@ class Settings(command_line.Settings):
       folder: folder of folders, one for each table.
     """
 
-    table: str = choice(("budgets", "solvers", "agreement"), "budgets")
+    table: str = choice(("budgets", "solvers", "agreement", "batches"), "budgets")
     steps: tuple[str, ...] = choice(STEPS, STEPS)
     budgets: tuple[float, ...] = BUDGETS
     evaluations: int = at_least(1, 20_000)
@@ -54,7 +56,12 @@ class Settings(command_line.Settings):
 
 def main(settings: Settings) -> None:
     """Measure all steps, print the tables and save them."""
-    make = {"budgets": _budgets, "solvers": _solvers, "agreement": _agreement}[settings.table]
+    make = {
+        "budgets": _budgets,
+        "solvers": _solvers,
+        "agreement": _agreement,
+        "batches": _batches,
+    }[settings.table]
     make(replace(settings, folder=settings.folder / settings.table))
 
 
@@ -109,7 +116,7 @@ def _solvers(settings: Settings) -> None:
         "Training steps: time by the model as a share of no recomputation, without results that "
         "take an operand's place (less is better; one search; empty: nothing found that fits); "
         f"each solver had all cores for {settings.seconds:g} s and a budget, or as long as gopt, "
-        "besides making its model; the bound is CP-SAT's",
+        "besides making its model; the lower bound is the larger of CP-SAT's and gopt's",
         _rows(settings, solvers.compare, *options),
         (
             ("step", "step"),
@@ -142,6 +149,27 @@ def _agreement(settings: Settings) -> None:
         ),
         settings.folder / "agreement.md",
     )
+
+
+def _batches(settings: Settings) -> None:
+    steps = tuple(step for step in settings.steps if batch_of(step) is not None)
+    find = partial(batches.largest, target=settings.target)
+    tables.show_rows(
+        "Training steps: the largest batch, of some multiples of the step's own, that fits into "
+        "the bytes that the better of XLA's programs needs for the step's own batch, arguments "
+        "included (more is better), and flop for each example (less is better)",
+        _rows(replace(settings, steps=steps), find, settings.evaluations, settings.seed),
+        (
+            ("step", "step"),
+            ("bytes", lambda row: format_bytes(row["bytes"])),
+            *((way, given(way, partial(_batch, way))) for way in ("XLA", "policies", "gopt")),
+        ),
+        settings.folder / "batches.md",
+    )
+
+
+def _batch(way: str, row: dict[str, Any]) -> str:
+    return f"{row[way]} ({row[f'{way} flop'] / 1e9:.2f} G)"
 
 
 def _rows(settings: Settings, make: Callable[..., Any], *options: Any) -> list[dict[str, Any]]:

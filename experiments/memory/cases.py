@@ -1,6 +1,7 @@
 """The training steps, fixed before any search, with `jax.checkpoint` where a user could put it."""
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -123,20 +124,37 @@ STEPS: dict[str, Callable[[Wrap, Wrap], tuple[Callable[..., Any], tuple[Any, ...
 }
 
 
-def plain(name: str) -> Step:
-    """Return a training step as a user writes it, without `jax.checkpoint`."""
-    return Step(*STEPS[name](same, same))
+def plain(name: str, **sizes: int) -> Step:
+    """Return a training step as a user writes it, without `jax.checkpoint`.
+
+    Args:
+      name: name of the step.
+      **sizes: sizes other than the step's own, such as `batch`.
+    """
+    return Step(*STEPS[name](same, same, **sizes))
 
 
-def checkpointed(name: str) -> dict[str, Step]:
-    """Return the step with each standard policy around the whole loss, and around each block."""
+def batch_of(name: str) -> int | None:
+    """Return the size of a step's batch; `None` if it has no batch."""
+    make = partial(STEPS[name])
+    parameter = inspect.signature(make).parameters.get("batch")
+    return parameter.default if parameter else make.keywords.get("batch")
+
+
+def checkpointed(name: str, **sizes: int) -> dict[str, Step]:
+    """Return the step with each standard policy around the whole loss, and around each block.
+
+    Args:
+      name: name of the step.
+      **sizes: sizes other than the step's own, such as `batch`.
+    """
     policies = {
         "nothing": jax.checkpoint_policies.nothing_saveable,
         "dots": jax.checkpoint_policies.dots_saveable,
         "dots without batch": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     }
-    make, found = STEPS[name], {}
-    options = make.keywords if isinstance(make, partial) else {}
+    make, found = partial(STEPS[name], **sizes), {}
+    options = make.keywords
     is_flax = "block" in options
     has_blocks = bool(options.get("block", True))
     for policy_name, policy in policies.items():

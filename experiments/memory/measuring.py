@@ -68,10 +68,10 @@ def measure(
     Raises:
       RuntimeError: a program has other values than the step.
     """
-    step, found, candidates, limit = subject(name, target)
+    _, step, found, candidates, limit = subject(name, target)
     machine, least = found.kernels.target, found.least_bytes
     own = [_method(step, found, c, None, found.seconds) for c in candidates]
-    policies = list(_policies(name, machine))
+    policies = [Method(key, None, c) for key, c in policies_of(name, machine).items()]
     goals = {f"{100 * budget:.0f} %": budget for budget in budgets}
     needs = {p.name: memory(p.compiled).without_arguments for p in policies}
     for policy in unbeaten({p.name: (needs[p.name], flop(p.compiled)) for p in policies}):
@@ -120,10 +120,18 @@ def _method(
     return Method(name or candidate.name, budget, compiled, predicted, planned, search)
 
 
-def _policies(name: str, target: Target) -> Iterator[Method]:
-    for policy, step in checkpointed(name).items():
-        function = jax.jit(step.fn, donate_argnums=DONATED)
-        yield Method(policy, None, target.compile(function, step.args))
+def policies_of(name: str, target: Target, **sizes: int) -> dict[str, jax.stages.Compiled]:
+    """Return the programs of a step with standard policies of `jax.checkpoint`, compiled.
+
+    Args:
+      name: name of the step.
+      target: machine to compile for.
+      **sizes: sizes other than the step's own, such as `batch`.
+    """
+    return {
+        policy: target.compile(jax.jit(step.fn, donate_argnums=DONATED), step.args)
+        for policy, step in checkpointed(name, **sizes).items()
+    }
 
 
 def unbeaten(costs: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -19,28 +19,31 @@ class Subject(NamedTuple):
     """A training step that budgets are given to.
 
     Attributes:
+      name: its name.
       step: the step.
       found: its kernels, which may run more than once.
       own: XLA's own programs, compiled.
       limit: bytes without arguments of the one that needs least; budgets are shares of it.
     """
 
+    name: str
     step: Step
     found: Repeatable
     own: list[Candidate[KernelSchedule]]
     limit: int
 
 
-def subject(name: str, target: str | None = None) -> Subject:
+def subject(name: str, target: str | None = None, **sizes: int) -> Subject:
     """Return a step by its name.
 
     Args:
       name: name of the step.
       target: machine to compile for, see `gopt.schedule`; by default this one.
+      **sizes: sizes other than the step's own, such as `batch`.
     """
-    step = plain(name)
+    step = plain(name, **sizes)
     program = trace_program(step.fn, *step.args, donate_argnums=DONATED)
     kernels = kernels_of(program, merged=True, grouping=groups_for_memory, target=target_of(target))
     own = list(own_programs(step.fn, step.args, program, DONATED, kernels, Progress()))
     limit = min(c.memory.without_arguments for c in own if c.memory is not None)
-    return Subject(step, repeatable(kernels), own, limit)
+    return Subject(name, step, repeatable(kernels), own, limit)
