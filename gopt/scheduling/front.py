@@ -105,9 +105,9 @@ def memory_front(
 
     Kernels may run again, so that their results need not be held, as in `gopt.schedule(memory=)`.
     XLA's own programs are compared, and the standard policies of `jax.checkpoint` over the whole
-    function, as gopt imitates them. Times are by a model of one CPU core, or by the roofline of
-    `target` with a tenth of the bytes, or sums of measured kernels. Bytes are XLA's own account of
-    compiled programs, without captured arrays.
+    function, as gopt imitates them. Times are by a model of one CPU core, or on other machines by a
+    roofline, both with a tenth of the bytes; or sums of measured kernels. Bytes are XLA's own
+    account of compiled programs, without captured arrays.
 
     Args:
       fn: any function of pytrees of arrays, such as a training step.
