@@ -256,7 +256,7 @@ def recomputed(
     """Yield programs that run kernels again, compiled, until one fits well or no plan does.
 
     A plan can be said to XLA in two ways: in a whole order, or in XLA's own order, but for second
-    runs, which wait. The other way is tried once, if the first plan does not fit in the first way.
+    runs, which wait. The other way is tried once, if the first plan needs far more than it may.
 
     Args:
       args: arguments of the function; shapes are enough.
@@ -284,7 +284,8 @@ def recomputed(
         work.phase("program compiled")
         ways = {is_free: compiled_plan(_named(name, is_free), plan, args, is_free=is_free)}
         yield ways[is_free]
-        if _needs(ways[is_free]) > limit and left == COMPILATIONS and not work.is_over:
+        is_far = _needs(ways[is_free]) > limit / SPARE
+        if is_far and left == COMPILATIONS and not work.is_over:
             left -= 1
             other = not is_free
             ways[other] = compiled_plan(_named(name, other), plan, args, is_free=other)
