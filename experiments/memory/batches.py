@@ -60,13 +60,12 @@ def _programs(
     given: Subject, way: str, batch: int, bytes: int, evaluations: int, seed: int
 ) -> Iterator[Any]:
     machine = given.found.kernels.target
+    for candidate in given.own:
+        function = candidate.executable.function if candidate.executable else None
+        yield machine.compile(function, given.step.args)
     if way == "policies":
         yield from policies_of(given.name, machine, batch=batch).values()
-        return
-    if way == "XLA":
-        for candidate in given.own:
-            function = candidate.executable.function if candidate.executable else None
-            yield machine.compile(function, given.step.args)
+    if way != "gopt":
         return
     report = BudgetReport(bytes, 0, machine)
     for candidate in recomputed(

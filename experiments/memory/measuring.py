@@ -23,7 +23,7 @@ from gopt.scheduling.recompute.program import Repeatable
 from gopt.scheduling.target import Target
 
 BUDGETS = (0.9, 0.7, 0.5, 0.35, 0.25)  # of XLA's bytes without arguments
-WITH_RULES = 0.5  # budget at which published rules stand beside gopt
+WITH_RULES = "50 %"  # budget at which published rules stand beside gopt
 OF_POLICY = 0.8  # share of a policy's bytes that gopt is given beside it
 TOLERANCE = 1e-3  # of values, as a share of the largest
 
@@ -84,7 +84,7 @@ def measure(
         bytes = int(budget * limit)
         if bytes >= least:
             every = _within(step, found, candidates[0], goal, budget, bytes, evaluations, seed)
-            methods += every if budget == WITH_RULES else itertools.islice(every, 1)
+            methods += every if goal == WITH_RULES else itertools.islice(every, 1)
     times = _times(step, methods, repeats) if machine.device is None else {}
     rows = []
     for method in methods:

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.memory.subject import subject
 from gopt.cost.recompute.cost import cost_of_runs, runs_of
 from gopt.cost.recompute.problem import Problem
-from gopt.heuristics.recompute.bound import time_bound
+from gopt.heuristics.recompute.bound import LowerBounds
 from gopt.heuristics.solvers.recompute import checkmate, cp_sat, moccasin
 from gopt.heuristics.solvers.recompute.common import Solution
 from gopt.scheduling.recompute.program import MAX_RUNS
@@ -59,7 +59,7 @@ def compare(
             row[f"{solver} s"] = time.perf_counter() - began
             row[solver] = solution.ticks / once if solution.runs is not None else None
             if solver == "CP-SAT":  # the bounds of the others hold for one order alone
-                bound = max(solution.bound, time_bound(problem, units) or 0)
+                bound = max(solution.bound, LowerBounds(problem).ticks(units) or 0)
                 row["bound"] = max(bound / once, 1.0)
         rows.append(row)
     return rows

@@ -61,6 +61,14 @@ class Target(NamedTuple):
     device: Any = None
     hardware: Hardware | None = None
 
+    @property
+    def is_cpu_here(self) -> bool:
+        """Whether kernels run on a CPU of this machine: there the model's bytes are XLA's.
+
+        Others hold values near their cores, or in fewer bits.
+        """
+        return self.device is None and self.platform == "cpu"
+
     def compile(self, function: Any, args: Any) -> jax.stages.Compiled:
         """Return a jitted function of arguments, or of shapes, compiled for the machine."""
         return compile_for(self.device, function, args)

@@ -24,7 +24,8 @@ from gopt.xla.labels import labelled, module_kernels
 
 Group = tuple[int, ...]
 
-_SUMMED = 3  # values that a kernel may add; our choice, for gradients and updates of optimizers
+_SUMMED = 3  # values that a kernel may add; our choice
+_LARGE = 1e-2  # share of the largest value; smaller ones are added as XLA adds them
 
 
 def materialised(
@@ -64,34 +65,46 @@ def groups_for_memory(program: Program, written: Collection[int]) -> tuple[Group
     """Return groups that read few large values at once; see `groups`.
 
     XLA clones sums into their readers, and sums many values in one kernel. All these values are in
-    memory at once. Here a kernel clones only what reads no more bytes than it makes, and adds two
-    values, in the same order.
+    memory at once. Here a kernel clones only what reads not many more bytes than it makes. A kernel
+    that would add more than three large values is cut; each part adds two. The order of the
+    additions stays.
     """
     parts = groups(program, written, _cloned_for_memory)
-    sums = {k for part in parts for k in _partial_sums(program, part)}
+    least = _LARGE * max((_bytes_made(e) for e in program.equations), default=0.0)
+    sums = {k for part in parts for k in _partial_sums(program, part, least)}
     return groups(program, sums.union(written), _cloned_for_memory) if sums else parts
 
 
-def _partial_sums(program: Program, part: Group) -> list[int]:
-    """Return the additions of a group that adds more than `_SUMMED` values of its result's size."""
-    *inner, root = part
-    least = sum(num_bytes(aval_of(v)) for v in program.equations[root].outvars)
-    leaves: dict[Var, set[Var]] = {}  # large values that the group reads for a value
-    sums = []
+def _partial_sums(program: Program, part: Group, least: float) -> set[int]:
+    """Return the additions of a group in sums of more than `_SUMMED` large values.
 
-    def leaves_of(atom: Atom) -> set[Var]:
-        if not isinstance(atom, Var):
-            return set()
-        return leaves.get(atom, {atom} if num_bytes(atom.aval) >= least else set())
-
-    for k in (*inner, root):
+    A value counts if the program computes it, or makes it in the group of what it computes, and if
+    it is not smaller than the sum. Arguments are in memory anyway.
+    """
+    given = {*program.inputs, *program.constants}
+    inside = {v for k in part for v in program.equations[k].outvars}
+    counted = set[Var]()
+    sums: dict[Var, list[int]] = {}  # additions that make a value, in order
+    found = set[int]()
+    for k in part:
         equation = program.equations[k]
-        of_operands = [leaves_of(atom) for atom in equation.invars]
-        leaves |= dict.fromkeys(equation.outvars, set[Var]().union(*of_operands))
-        if equation.primitive.name in ("add", "add_any") and all(of_operands):
-            sums.append(k)
-    is_long = len(sums) >= _SUMMED and len(leaves[program.equations[root].outvars[0]]) > _SUMMED
-    return sums if is_long else []
+        size = _bytes_made(equation)
+        large = [
+            v
+            for v in variables(equation.invars)
+            if (v in counted if v in inside else v not in given and num_bytes(aval_of(v)) >= size)
+        ]
+        counted.update(equation.outvars if large else ())
+        if equation.primitive.name in ("add", "add_any") and len(large) == 2 and size >= least:
+            before = [i for v in large for i in sums.get(v, ())]
+            sums[equation.outvars[0]] = [*before, k]
+            if len(before) + 2 > _SUMMED:
+                found.update((*before, k))
+    return found
+
+
+def _bytes_made(equation: JaxprEqn) -> float:
+    return sum(num_bytes(aval_of(v)) for v in equation.outvars)
 
 
 def _cloned_for_memory(equation: JaxprEqn) -> bool:

@@ -16,7 +16,7 @@ from gopt.xla import hlo_cost, hlo_text
 from gopt.xla.hlo_text import Computation, Instruction, Module
 from gopt.xla.labels import is_view, module_kernels, resolve_views
 
-_RUNS_A_BODY = frozenset(("while", "conditional", "call"))
+_RUNS_A_BODY = frozenset(("while", "conditional", "call", "async-start"))
 _NO_BUFFERS = frozenset(("parameter", "constant", "after-all"))
 
 
@@ -31,7 +31,7 @@ def workspaces(program: Program, compiled: jax.stages.Compiled | None) -> dict[V
     Args:
       program: program of kernels.
       compiled: compiled labelled function of the program; `None` for a machine that is only
-        described. Kernels that XLA does not have there need what the trace of their bodies says.
+        described. A kernel without an XLA instruction has the workspace of its trace.
     """
     ops, equations = ops_of(program)
     found = dict.fromkeys((e.outvars[0] for e in program.equations), 0.0)
@@ -71,21 +71,22 @@ def _workspace(
     module: Module, steps: Sequence[Instruction], freed: Mapping[str, float], made: float
 ) -> float:
     """Return the workspace of a kernel with some steps and so many bytes of results."""
-    last = _last_readers(module, module.entry, steps)
+    entry = module.entry
+    last = _last_readers(module, entry, steps)
     others = freed.keys() - {step.name for step in steps}
     read: dict[str, int] = {}  # operands without other readers, to the last step that reads them
     for k, step in enumerate(steps):
-        read |= {s.name: k for s in _sources(module.entry, step) if s.name in others}
-    sizes = [_own_bytes(module, step) for step in steps]
+        read |= {s.name: k for s in _sources(entry, step) if s.name in others}
+    sizes = [_own_bytes(module, entry, step) for step in steps]
     used = [
         sum(size for size, until in zip(sizes[: k + 1], last, strict=False) if until >= k)
         - sum(freed[name] for name, until in read.items() if until < k)
         + _inside(module, step)
         for k, step in enumerate(steps)
     ]
-    if _is_loop(module, steps[-1]):
-        begins = {source.name for source in _sources(module.entry, steps[-1])}
-        made = min(made, sum(map(_bytes, (step for step in steps if step.name in begins))))
+    if _is_in_place(module, steps[-1]):
+        begins = {source.name for source in _sources(entry, steps[-1])}
+        made = min(made, sum(_bytes(step) for step in steps if step.name in begins))
     else:
         made = sizes[-1]
     return float(max(max(used) - made, 0))
@@ -95,29 +96,37 @@ def _inside(module: Module, step: Instruction) -> float:
     """Return the bytes inside the bodies that a step runs."""
     if step.opcode not in _RUNS_A_BODY:
         return 0.0
-    bodies = (module.computations[name] for name in step.callees)
-    return max((_peak(module, body, step.opcode == "while") for body in bodies), default=0.0)
+    body = step.attributes.get("body", "").lstrip("%")
+    return max(
+        (_peak(module, module.computations[n], n == body) for n in step.callees), default=0.0
+    )
 
 
 def _peak(module: Module, body: Computation, is_loop: bool) -> float:
     """Return the most bytes that a body holds at once, besides its arguments and its results.
 
-    The results of a loop's body take the places of arguments that are not read any more.
+    A member of a loop's state has one buffer, which holds the old value until its last reader, or
+    until the new value is there.
     """
     body = _untupled(body)
     steps = [i for i in body.instructions.values() if not is_view(i)]
-    results = set(_results(module, body))
+    position = {step.name: k for k, step in enumerate(steps)}
+    members = body.operands(body.root) if body.root.opcode == "tuple" else [body.root]
+    results = [[position[i.name] for i in _origins(body, member)] for member in members]
+    is_result = {k for made in results for k in made}
     returned = 0.0
     changes = [0.0] * (len(steps) + 1)
     for k, (step, until) in enumerate(zip(steps, _last_readers(module, body, steps), strict=True)):
-        size = _own_bytes(module, step)
+        size = _own_bytes(module, body, step)
         if step.opcode not in _NO_BUFFERS:
             changes[k] += size
-            changes[len(steps) if step.name in results else until + 1] -= size
-            returned += size * (step.name in results)
-        elif is_loop and "index" in step.attributes and step.name not in body.root.operands:
-            changes[0] += size
-            changes[until + 1] -= size
+            changes[len(steps) if k in is_result else until + 1] -= size
+            returned += size * (k in is_result)
+        elif is_loop and body.root.opcode == "tuple" and "index" in step.attributes:
+            made = results[int(step.attributes["index"])]
+            if k not in made:  # the loop changes it
+                changes[0] += size
+                changes[min([until + 1, *made])] -= size
     held = itertools.accumulate(changes)
     inside = (_inside(module, step) for step in steps)
     most = max((now + more for now, more in zip(held, inside, strict=False)), default=0.0)
@@ -134,13 +143,21 @@ def _untupled(body: Computation) -> Computation:
     return Computation({**body.instructions, **found}, found.get(body.root.name, body.root))
 
 
-def _results(module: Module, body: Computation) -> Iterator[str]:
-    """Yield the names of what makes the results of a body."""
-    waiting = resolve_views(body, body.root)
-    for source in waiting:
-        yield source.name
-        if _is_loop(module, source):
-            waiting += _sources(body, source)
+def _origins(body: Computation, instruction: Instruction) -> Iterator[Instruction]:
+    """Yield what makes the data of an instruction, also through loops, which run in place."""
+    operands = body.operands(instruction)
+    if instruction.opcode == "get-tuple-element":
+        (source,) = operands
+        while source.opcode in ("opt-barrier", "while"):
+            (source,) = body.operands(source)
+        if source.opcode == "tuple":
+            source = body.operands(source)[int(instruction.attributes["index"])]
+        operands = [source]
+    elif not is_view(instruction) and instruction.opcode != "while":
+        yield instruction
+        return
+    for operand in operands:
+        yield from _origins(body, operand)
 
 
 def _last_readers(
@@ -150,23 +167,23 @@ def _last_readers(
     position = {step.name: k for k, step in enumerate(steps)}
     last = list(range(len(steps)))
     for k in reversed(range(len(steps))):
-        until = last[k] if _is_loop(module, steps[k]) else k
+        until = last[k] if _is_in_place(module, steps[k]) else k
         for source in _sources(computation, steps[k]):
             if source.name in position:
                 last[position[source.name]] = max(last[position[source.name]], until)
     return last
 
 
-def _own_bytes(module: Module, step: Instruction) -> float:
-    """Return the bytes of a step's results; a loop runs in the buffers of its initial values."""
-    return 0.0 if _is_loop(module, step) else _bytes(step)
+def _own_bytes(module: Module, computation: Computation, step: Instruction) -> float:
+    """Return the bytes of the buffers that a step's results need."""
+    return 0.0 if _is_in_place(module, step) else _bytes(computation.synchronous(step))
 
 
-def _is_loop(module: Module, step: Instruction) -> bool:
-    """Return whether a step is a loop, which runs in the buffers of its initial values."""
-    if step.opcode != "call":
-        return step.opcode == "while"
-    return _is_loop(module, module.called(step, "to_apply").root)
+def _is_in_place(module: Module, step: Instruction) -> bool:
+    """Return whether results are in the operands' buffers: of loops, and of what only ends."""
+    if step.opcode == "call":
+        return _is_in_place(module, module.called(step, "to_apply").root)
+    return step.opcode == "while" or step.opcode.endswith(("-update", "-done"))
 
 
 def _sources(computation: Computation, step: Instruction) -> Iterator[Instruction]:

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from experiments.harness import command_line
-from experiments.memory import agreement
+from experiments.memory import agreement, batches
 from experiments.memory.__main__ import Settings, main
 from experiments.memory.cases import STEPS, checkpointed, plain
 from experiments.memory.fronts import summary
@@ -67,6 +67,14 @@ def test_planned_bytes_agree_with_xla(settings, monkeypatch):
     (row,) = json.loads((settings.folder / "agreement" / "agreement.json").read_text())
     assert len(row["planned"]) == len(row["needed"]) == 3
     assert row["correlation"] > 0.9 and row["error"] < 0.03
+
+
+def test_larger_batches_fit(settings, monkeypatch):
+    monkeypatch.setattr(batches, "FACTORS", (1.0, 1.5))
+    main(dataclasses.replace(settings, table="batches", steps=("transformer-4", "unet")))
+    (row,) = json.loads((settings.folder / "batches" / "batches.json").read_text())  # of one step
+    assert row["XLA"] == 8 and row["gopt"] == 12
+    assert 8 <= row["policies"] <= row["gopt"]
 
 
 def test_the_summary_counts_budgets_and_policies():

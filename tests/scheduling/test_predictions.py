@@ -68,6 +68,32 @@ def looped(x, w):
     return c + w, rows
 
 
+def stacked(x, w):
+    """Stacks fifty states, each made from the one before."""
+    return jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), c), x, None, length=50)
+
+
+def written_into(x, w):
+    """Writes rows into a large array, again and again."""
+    rows = jnp.stack([w[0], w[1]])
+    return jax.lax.fori_loop(0, 5, lambda k, c: c.at[k].set(rows[k % 2] * k), x)
+
+
+def ended_by_a_product(x, w):
+    """Ends a loop by a condition that reads large values."""
+    return jax.lax.while_loop(lambda c: (c @ w).sum() < 1, lambda c: jnp.tanh(c), x)
+
+
+def looped_over_its_own(x, w):
+    """Makes what stays the same in the inner loop within the outer one."""
+
+    def outer(k, c):
+        m, n = jnp.sin(c) @ w, jnp.cos(c) @ w
+        return jax.lax.fori_loop(0, 3, lambda _, d: jnp.tanh(d @ m @ n), c)
+
+    return jax.lax.fori_loop(0, 3, outer, x)
+
+
 def looped_twice(x, w):
     """Runs a loop inside a loop."""
 
@@ -94,6 +120,10 @@ CASES = {
     "repeated": ((repeated, shape(16, 256)), ()),
     "replaced": ((replaced, SQUARE, SQUARE), 0),
     "looped": ((looped, SQUARE, SQUARE), ()),
+    "stacked": ((stacked, SQUARE, SQUARE), ()),
+    "written into": ((written_into, SQUARE, SQUARE), ()),
+    "ended by a product": ((ended_by_a_product, SQUARE, SQUARE), ()),
+    "looped over its own": ((looped_over_its_own, SQUARE, SQUARE), ()),
     "looped twice": ((looped_twice, SQUARE, SQUARE), ()),
     "branched": ((branched, SQUARE, SQUARE), ()),
 }

@@ -1,5 +1,7 @@
 """Groups cover a program once, and their program has its values."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from jax import lax
 
 from gopt.program.program import trace_program
 from gopt.xla import group, groups, materialised, merge_duplicates
+from gopt.xla.grouping import groups_for_memory
 
 pytestmark = pytest.mark.optimized
 
@@ -127,3 +130,37 @@ def test_what_xla_writes_though_it_is_made_of_literals_is_a_group():
     for name in ("random_bits", "erf_inv"):  # not again in each of the three readers
         assert sum(name in primitives(program, part) for part in parts) == 1
     check(program, parts, args)
+
+
+def additions(fn, *args):
+    """Returns the number of additions in each kernel that adds, for memory."""
+    program = trace_program(fn, *args)
+    written = [k for k, e in enumerate(program.equations) if e.primitive.name == "dot_general"]
+    parts = groups_for_memory(program, written)
+    check(program, parts, args)
+    counts = [primitives(program, part).count("add") for part in parts]
+    return sorted(count for count in counts if count)
+
+
+W = jnp.cos(jnp.arange(16.0)).reshape(4, 4)
+
+
+@pytest.mark.parametrize(("values", "expected"), [(3, [2]), (4, [1, 1, 1]), (6, [1, 1, 1, 1, 1])])
+def test_a_kernel_for_memory_adds_few_values(values, expected):
+    def fn(x):
+        return functools.reduce(jnp.add, [(x * k) @ W for k in range(1, values + 1)])
+
+    assert additions(fn, X) == expected
+
+
+def test_what_is_small_or_an_argument_or_no_sum_is_in_one_kernel():
+    def small(x):
+        return sum((x * k @ W)[0, 0] for k in range(1, 6)) + jnp.ones((40, 40)).sum()
+
+    def update(w, m, v, x):
+        g = x @ W
+        return w + 0.1 * (0.9 * m + 0.1 * g) / (jnp.sqrt(0.99 * v + 0.01 * g * g) + 1e-6)
+
+    assert len(additions(small, X)) == 1
+    assert additions(lambda a, b, c, d: a + b + c + d, X, X, X, X) == [3]
+    assert additions(update, X, X, X, X) == [4]

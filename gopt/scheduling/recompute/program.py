@@ -12,7 +12,7 @@ from gopt.cost.recompute.cost import cost_of_runs, runs_of
 from gopt.cost.recompute.problem import Problem, prepare
 from gopt.graph.padding import pad
 from gopt.graph.tracing import TracedGraph, from_program
-from gopt.heuristics.recompute.bound import peak_bound, time_bound
+from gopt.heuristics.recompute.bound import LowerBounds
 from gopt.heuristics.recompute.early import early
 from gopt.measure.kernel_times import KernelTimes
 from gopt.program.equations import may_not_end
@@ -21,8 +21,8 @@ from gopt.xla.buffers import repeatable_graph
 from gopt.xla.recomputed import kernel_runs, may_repeat, repeated
 
 # Share of a kernel's bytes that takes time. The rest is still in a cache; or XLA, where it orders
-# kernels, fuses them with their readers. Our choice, by measurement: XLA counts fewer flop for
-# transformers on a TPU v5e and on a CPU, where measured times are not longer.
+# kernels, fuses them with their readers. Our choice, by measurement: with it, plans have fewer flop
+# (transformers on a TPU v5e and on a CPU, ResNet on a CPU), and are not slower on the CPU.
 MOVED = 0.1
 MAX_RUNS = 3  # of a kernel; two are mostly enough (MOCCASIN, ICML 2023)
 
@@ -36,6 +36,7 @@ class Repeatable(NamedTuple):
       problem: the graph, quantised, with times in s under `kernel_seconds`.
       seconds: time of all kernels, each run once, s.
       given: bytes of arguments and captured arrays in the problem.
+      bounds: what holds for every sequence of runs of the problem.
       other: the same kernels in another order, for budgets that this one does not reach.
     """
 
@@ -44,6 +45,7 @@ class Repeatable(NamedTuple):
     problem: Problem
     seconds: float
     given: int
+    bounds: LowerBounds
     other: "Repeatable | None" = None
 
     def units(self, size: int) -> int:
@@ -52,22 +54,25 @@ class Repeatable(NamedTuple):
 
     @property
     def least_bytes(self) -> int:
-        """Bytes that every sequence of runs needs, without arguments; 0 if they are not known.
-
-        A machine that is only described may hold values near its cores, or in fewer bits.
-        """
-        if self.kernels.target.device is not None:
+        """Bytes that every sequence of runs needs, without arguments; 0 if they are not known."""
+        if not self.kernels.target.is_cpu_here:
             return 0
-        return max(int(peak_bound(self.problem) * float(self.problem.unit)) - self.given, 0)
+        needs = [int(o.bounds.peak * float(o.problem.unit)) - o.given for o in self._orders()]
+        return max(min(needs), 0)
 
-    def least_seconds(self, size: int) -> float:
-        """Return the time that every sequence of runs takes within so many bytes, s.
+    def least_seconds(self, size: int) -> float | None:
+        """Return a lower bound on the time within so many bytes, s; `None` if it is not known.
 
         Args:
-          size: bytes without arguments; `least_bytes` at least.
+          size: bytes without arguments.
         """
-        ticks = time_bound(self.problem, self.units(size))
-        return self.seconds if ticks is None else ticks * float(self.problem.tick)
+        if not self.kernels.target.is_cpu_here:
+            return None
+        ticks = [(o.bounds.ticks(o.units(size)), float(o.problem.tick)) for o in self._orders()]
+        return min((count * tick for count, tick in ticks if count is not None), default=None)
+
+    def _orders(self) -> "list[Repeatable]":
+        return [self, *([self.other] if self.other else [])]
 
 
 def repeatable(kernels: CompiledKernels, times: KernelTimes | None = None) -> Repeatable:
@@ -116,7 +121,14 @@ def _repeatable(kernels: CompiledKernels, times: KernelTimes | None) -> Repeatab
         in_place=graph.in_place,
     )
     given = problem.size[problem.is_input[problem.producer]].sum(dtype=np.int64)
-    return Repeatable(kernels, traced, problem, float(seconds.sum()), int(given * problem.unit))
+    return Repeatable(
+        kernels,
+        traced,
+        problem,
+        float(seconds.sum()),
+        int(given * problem.unit),
+        LowerBounds(problem),
+    )
 
 
 def kernel_seconds(kernels: CompiledKernels, traced: TracedGraph) -> np.ndarray:

@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from gopt.cost.recompute.cost import cost_of_runs
+from gopt.cost.recompute.cost import cost_of_runs, runs_of
 from gopt.cost.recompute.problem import prepare
 from gopt.graph import padding
 from gopt.graph.graph import Op, Output, from_ops
-from gopt.heuristics.recompute.bound import peak_bound, time_bound
+from gopt.heuristics.recompute.bound import LowerBounds
 from gopt.heuristics.solvers.recompute import cp_sat
+from tests.cost.recompute.test_cost import random_choices, random_problem
 from tests.heuristics.recompute.graphs import ONE, chain_problem, random_training
+from tests.strategies import SMALL, random_graph
 from tests.tiers import slow
 
 
@@ -29,6 +31,14 @@ def joined(sizes, seconds, **options):
     ops += [Op(inputs=((barrier, 0), (k, 0)), outputs=(Output(0.0),)) for k in range(1, count + 1)]
     times = [0.0, *seconds, *np.zeros(2 * count + 1)]
     return problem_of(ops, np.array(times), **options)
+
+
+def peak_bound(problem):
+    return LowerBounds(problem).peak
+
+
+def time_bound(problem, budget):
+    return LowerBounds(problem).ticks(budget)
 
 
 def ticks(problem, seconds):
@@ -62,17 +72,31 @@ def test_a_chain_and_its_budget():
     assert time_bound(problem, 2) is None
 
 
-@pytest.mark.parametrize("seed", [*range(5), *slow(*range(5, 60))])
-def test_no_optimum_is_below_the_bound(seed):
+def test_no_optimum_is_below_the_bound():
+    above = 0
+    for seed in range(8):
+        problem = random_training(np.random.default_rng(seed), 5)
+        _, peak = cost_of_runs(problem, runs_of(problem, None))
+        budget = (peak_bound(problem) + peak) // 2
+        found = cp_sat.solve(problem, budget, seconds=10, progress=False)
+        assert found.is_optimal
+        if found.runs is not None:
+            assert time_bound(problem, budget) <= found.ticks
+            above += time_bound(problem, budget) > problem.ticks.sum()
+    assert above >= 2
+
+
+@pytest.mark.parametrize("seed", [*range(60), *slow(*range(60, 1000))])
+def test_no_candidate_is_below_the_bound(seed):
     rng = np.random.default_rng(seed)
-    problem = random_training(rng, int(rng.integers(2, 6)))
-    budget = peak_bound(problem) + int(rng.integers(0, 30))
-    found = cp_sat.solve(problem, budget, seconds=10, progress=False)
-    bound = time_bound(problem, budget)
-    if found.runs is not None:
-        ticks, peak = cost_of_runs(problem, found.runs)
-        assert peak <= budget
-        assert bound <= ticks
+    graph = random_graph(rng, int(rng.integers(1, SMALL.ops - 1)), rng.choice([0.1, 0.3]))
+    problem = random_problem(rng, graph, SMALL, max_runs=3)
+    bounds = LowerBounds(problem)
+    for _ in range(5):
+        runs = runs_of(problem, random_choices(rng, problem, max_runs=3))
+        ticks, peak = cost_of_runs(problem, runs)
+        assert bounds.peak <= peak
+        assert bounds.ticks(peak) <= ticks
 
 
 @pytest.mark.parametrize("ops", [1, 2])

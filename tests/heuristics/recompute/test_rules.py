@@ -17,7 +17,7 @@ from gopt.heuristics.recompute import (
     segmented,
     square_root,
 )
-from gopt.heuristics.recompute.bound import peak_bound, time_bound
+from gopt.heuristics.recompute.bound import LowerBounds
 from gopt.heuristics.recompute.residuals import halves
 from tests import strategies
 from tests.heuristics.recompute.graphs import ONE, chain_problem, random_training
@@ -111,6 +111,7 @@ def random_problem(seed):
 
 def check_rules(problem, budget):
     ticks, peak = once(problem)
+    bounds = LowerBounds(problem)
     for name, rule in RULES.items():
         runs = rule(problem, budget)
         if runs is None:
@@ -118,8 +119,8 @@ def check_rules(problem, budget):
             continue
         found = cost_of_runs(problem, runs)  # raises if the runs are no program
         assert found[0] >= ticks, name
-        assert found[1] >= peak_bound(problem), name
-        assert found[0] >= time_bound(problem, found[1]), name
+        assert found[1] >= bounds.peak, name
+        assert found[0] >= bounds.ticks(found[1]), name
         if name == "DTR":
             assert found[1] <= budget
         if name in ("greedy", "best segments"):
