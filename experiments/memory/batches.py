@@ -17,8 +17,8 @@ FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)  # of the step's own batch
 def largest(name: str, evaluations: int, seed: int, target: str | None = None) -> dict[str, Any]:
     """Return the largest batches of a step within fixed bytes, and flop for each example.
 
-    A way is given up at the first batch that does not fit. Bytes include arguments, and are those
-    of the better of XLA's two programs for the step's own batch.
+    A way is given up at the first batch that does not fit. Bytes include arguments. They are what
+    the better of XLA's two programs needs for the step's own batch.
 
     Args:
       name: name of the step.

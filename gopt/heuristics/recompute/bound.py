@@ -2,9 +2,9 @@
 
 Consider the first run of an op k. Ops that come before k in every sequence have run, and ops that
 come after k in every sequence have not. A tensor of the former that the latter read is in memory
-while k runs, or its op runs again after k. So time is at least that of all ops once, and of the
-cheapest ops whose tensors do not fit beside what k needs: a fractional knapsack. What these ops
-read themselves is not counted, so the bound may be low.
+while k runs, or its op runs again after k. So every op runs once, and beside it the cheapest ops
+whose tensors do not fit beside what k needs: a fractional knapsack. The operands of these ops are
+not counted, so the bound may be low.
 """
 
 from functools import cached_property
@@ -18,7 +18,7 @@ from gopt.heuristics.recompute.uses import uses_of
 
 
 class _Moments(NamedTuple):
-    """What is in memory while each op k runs for the first time.
+    """Memory in use while each op k runs for the first time.
 
     Attributes:
       held: memory that every sequence needs, units, `[N]` for k; 0 for inputs.
