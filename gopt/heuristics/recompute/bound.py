@@ -2,9 +2,9 @@
 
 Consider the first run of an op k. Ops that come before k in every sequence have run, and ops that
 come after k in every sequence have not. A tensor of the former that the latter read is in memory
-while k runs, or its op runs again after k. So every op runs once, and beside it the cheapest ops
-whose tensors do not fit beside what k needs: a fractional knapsack. The operands of these ops are
-not counted, so the bound may be low.
+while k runs, or its op runs again after k. So every op runs once; and the cheapest ops, whose
+tensors do not fit beside what k needs, run again (a fractional knapsack). The operands of these ops
+are not counted, so the bound may be low.
 """
 
 from functools import cached_property
