@@ -63,9 +63,10 @@ class Target(NamedTuple):
 
     @property
     def is_cpu_here(self) -> bool:
-        """Whether kernels run on a CPU of this machine: there the model's bytes are XLA's.
+        """Whether kernels run on a CPU of this machine.
 
-        Others hold values near their cores, or in fewer bits.
+        The model's bytes are XLA's only there: other machines hold values near their cores, or in
+        fewer bits.
         """
         return self.device is None and self.platform == "cpu"
 

@@ -134,7 +134,7 @@ def _peak(module: Module, body: Computation, is_loop: bool) -> float:
 
 
 def _untupled(body: Computation) -> Computation:
-    """Return a body with a parameter in the place of each member of a parameter."""
+    """Return a body in which each member of a tuple among the parameters is a parameter itself."""
     found = {
         name: replace(i, opcode="parameter", operands=())
         for name, i in body.instructions.items()
