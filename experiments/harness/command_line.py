@@ -35,25 +35,30 @@ def start(devices: int | None = None) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def keep_memory() -> bool:
+def keep_memory(*, heaps: int | None = None) -> bool:
     """Ask glibc's allocator to keep freed memory, and return whether it does.
 
     Programs free memory after each call and need it again in the next. By default glibc returns
     some of it to the system, depending on its address. Then page faults take as long as the program
-    itself, and some programs seem twice as slow as equally fast ones.
+    itself, and some programs seem twice as slow as equally fast ones. Call this before JAX
+    computes.
 
-    Threads keep heaps of their own. In one heap for all, fragmented by compilation, finding memory
-    can take as long as computing. Blocks of 64 MiB or more do not fit a thread's heap, and are
-    still returned to the system. Call this before JAX computes.
+    Args:
+      heaps: largest number of heaps. By default threads have heaps of their own, which blocks of
+        64 MiB or more do not fit: these are still returned to the system. One heap for all keeps
+        them, too. But compilation fragments it, and then finding memory for many small programs
+        can take as long as computing.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # not glibc
         return False
-    trim_threshold, top_pad, mmap_max = -1, -2, -4  # of malloc.h
+    trim_threshold, top_pad, mmap_max, arena_max = -1, -2, -4, -8  # of malloc.h
     # glibc deletes an empty heap of a thread unless less than top_pad would be left: two heaps of
     # 64 MiB at most.
     settings = {trim_threshold: 2**31 - 1, top_pad: 2**28, mmap_max: 0}
+    if heaps is not None:
+        settings[arena_max] = heaps
     return all(mallopt(*setting) for setting in settings.items())
 
 

@@ -56,6 +56,7 @@ class Settings(command_line.Settings):
 
 def main(settings: Settings) -> None:
     """Measure all steps, print the tables and save them."""
+    command_line.keep_memory(heaps=1)
     make = {
         "budgets": _budgets,
         "solvers": _solvers,
@@ -178,4 +179,4 @@ def _rows(settings: Settings, make: Callable[..., Any], *options: Any) -> list[d
 
 
 if __name__ == "__main__":
-    command_line.run(main, Settings, __doc__, devices=1, keeps_memory=True)
+    command_line.run(main, Settings, __doc__, devices=1)

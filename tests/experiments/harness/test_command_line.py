@@ -43,7 +43,8 @@ def test_as_many_devices_as_asked_for(updates):
 
 
 @pytest.mark.slow
-def test_memory_that_is_freed_is_kept():
+@pytest.mark.parametrize(("heaps", "size"), [(None, 5 * 2**23), (1, 2**28)])
+def test_memory_that_is_freed_is_kept(heaps, size):
     """In a process of its own, a thread of which allocates, writes and frees again and again."""
     if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
         pytest.skip("`keep_memory` sets up glibc's allocator, which this machine lacks")
@@ -51,8 +52,8 @@ def test_memory_that_is_freed_is_kept():
 import ctypes, resource, sys, threading
 from experiments.harness import command_line
 if sys.argv[1] == "keep":
-    assert command_line.keep_memory()
-libc, size = ctypes.CDLL(None), 5 * 2**23  # two of which are larger than a heap of a thread
+    assert command_line.keep_memory(heaps=HEAPS)
+libc, size = ctypes.CDLL(None), SIZE  # two of which are larger than a heap of a thread
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
@@ -68,6 +69,7 @@ thread = threading.Thread(target=run)
 thread.start()
 thread.join()
 """
+    code = code.replace("HEAPS", str(heaps)).replace("SIZE", str(size))
     keeps, leaves = (
         int(subprocess.check_output([sys.executable, "-c", code, how])) for how in ("keep", "leave")
     )
