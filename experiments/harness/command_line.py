@@ -139,6 +139,7 @@ def run(
     devices: int | None = None,
     cores: int | None = None,
     keeps_memory: bool = False,
+    heaps: int | None = None,
 ) -> None:
     """Run an experiment with the settings of the command line.
 
@@ -149,6 +150,7 @@ def run(
       devices: CPU devices of JAX, by default one for each core.
       cores: cores that this process keeps to, by default all that it may use.
       keeps_memory: whether to call `keep_memory`.
+      heaps: its largest number of heaps.
     """
     spec = sys.modules["__main__"].__spec__
     name = spec.name.removesuffix(".__main__") if spec else sys.argv[0]
@@ -158,7 +160,7 @@ def run(
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     start(devices)
     if keeps_memory:
-        keep_memory()
+        keep_memory(heaps=heaps)
     try:
         main(given)
     except UsageError as error:

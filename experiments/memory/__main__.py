@@ -4,6 +4,7 @@
     python -m experiments.memory --table solvers --seconds 60
     python -m experiments.memory --table agreement
     python -m experiments.memory --table batches --steps transformer-4 bert resnet
+    python -m experiments.memory --table pytorch
 
 Each step is planned for several shares of the bytes that XLA needs beside the arguments. Tables
 give bytes by XLA's own account, flop by XLA's count, and measured times in interleaved rounds. The
@@ -20,7 +21,7 @@ from experiments.harness import command_line, store, tables
 from experiments.harness.command_line import at_least, choice
 from experiments.harness.plots import save_figure
 from experiments.harness.tables import given, ratio
-from experiments.memory import agreement, batches, fronts, solvers
+from experiments.memory import agreement, batches, fronts, pytorch, solvers
 from experiments.memory.cases import STEPS, batch_of
 from experiments.memory.measuring import BUDGETS, measure
 from gopt.plots.units import format_bytes
@@ -32,7 +33,7 @@ class Settings(command_line.Settings):
 
     Attributes:
       table: table to make: of budgets, of solvers, of the agreement of the model with XLA, or of
-        the largest batches within fixed bytes.
+        the largest batches within fixed bytes, or of PyTorch's own budget, with the extra `torch`.
       steps: training steps, see `experiments.memory.cases`.
       budgets: shares of XLA's bytes without arguments.
       evaluations: budget of each search.
@@ -43,7 +44,7 @@ class Settings(command_line.Settings):
       folder: folder of folders, one for each table.
     """
 
-    table: str = choice(("budgets", "solvers", "agreement", "batches"), "budgets")
+    table: str = choice(("budgets", "solvers", "agreement", "batches", "pytorch"), "budgets")
     steps: tuple[str, ...] = choice(STEPS, STEPS)
     budgets: tuple[float, ...] = BUDGETS
     evaluations: int = at_least(1, 20_000)
@@ -56,12 +57,12 @@ class Settings(command_line.Settings):
 
 def main(settings: Settings) -> None:
     """Measure all steps, print the tables and save them."""
-    command_line.keep_memory(heaps=1)
     make = {
         "budgets": _budgets,
         "solvers": _solvers,
         "agreement": _agreement,
         "batches": _batches,
+        "pytorch": _pytorch,
     }[settings.table]
     make(replace(settings, folder=settings.folder / settings.table))
 
@@ -173,10 +174,28 @@ def _batch(way: str, row: dict[str, Any]) -> str:
     return f"{row[way]} ({row[f'{way} flop'] / 1e9:.2f} G)"
 
 
+def _pytorch(settings: Settings) -> None:
+    steps = tuple(step for step in settings.steps if step in pytorch.TRANSFORMERS)
+    found = _rows(replace(settings, steps=steps), pytorch.compare, settings.budgets)
+    base = {row["step"]: row for row in found if row["budget"] == 1}
+    tables.show_rows(
+        "Transformers in PyTorch within budgets of activation memory: bytes that are saved for the "
+        "backward pass, and flop of products as a share of PyTorch's default (less is better)",
+        found,
+        (
+            ("step", "step"),
+            ("budget, %", lambda row: f"{100 * row['budget']:.0f}"),
+            ("saved", lambda row: format_bytes(row["saved"])),
+            ("flop", lambda row: f"{row['flop'] / base[row['step']]['flop']:.3f}"),
+        ),
+        settings.folder / "pytorch.md",
+    )
+
+
 def _rows(settings: Settings, make: Callable[..., Any], *options: Any) -> list[dict[str, Any]]:
     rows = {name: partial(make, name, *options) for name in settings.steps}
     return store.collect(settings, f"{settings.table}.json", rows, "steps")
 
 
 if __name__ == "__main__":
-    command_line.run(main, Settings, __doc__, devices=1)
+    command_line.run(main, Settings, __doc__, devices=1, keeps_memory=True, heaps=1)

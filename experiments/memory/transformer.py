@@ -9,6 +9,9 @@ import optax
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+HEADS = 4
+VOCABULARY = 1000
+
 
 def transformer_step(
     wrap_block: Wrap, wrap_loss: Wrap, *, layers: int, width: int, batch: int, length: int
@@ -23,14 +26,13 @@ def transformer_step(
       batch: number of sequences.
       length: tokens in a sequence.
     """
-    heads, vocabulary = 4, 1000
     optimizer = optax.adamw(1e-3)
 
     def block(p: dict[str, jax.Array], x: jax.Array) -> jax.Array:
         h = _norm(x, *p["norm 1"])
         q, k, v = (h @ p[name] for name in ("query", "key", "value"))
-        q, k, v = (part.reshape(batch, length, heads, -1) for part in (q, k, v))
-        scores = jnp.einsum("blhd,bmhd->bhlm", q, k) / (width // heads) ** 0.5
+        q, k, v = (part.reshape(batch, length, HEADS, -1) for part in (q, k, v))
+        scores = jnp.einsum("blhd,bmhd->bhlm", q, k) / (width // HEADS) ** 0.5
         scores = jnp.where(jnp.tri(length, dtype=bool), scores, -1e9)
         mixed = jnp.einsum("bhlm,bmhd->blhd", jax.nn.softmax(scores), v)
         x = x + mixed.reshape(x.shape) @ p["out"]
@@ -57,7 +59,7 @@ def transformer_step(
     one |= {"up": floats(width, 4 * width), "down": floats(4 * width, width)}
     one |= {"norm 1": norm, "norm 2": norm}
     params = {
-        "words": floats(vocabulary, width),
+        "words": floats(VOCABULARY, width),
         "places": floats(length, width),
         "blocks": [one] * layers,
         "norm": norm,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import jax
 import pytest
@@ -99,3 +100,22 @@ def test_the_summary_counts_budgets_and_policies():
         "beaten": "1/2",
         "half": None,
     }
+
+
+def test_a_lower_budget_of_pytorch_saves_less_and_computes_more(settings):
+    pytest.importorskip("torch")
+    main(dataclasses.replace(settings, table="pytorch", budgets=(0.5, 0.25)))
+    text = (settings.folder / "pytorch" / "pytorch.json").read_text()
+    rows = json.loads(text)
+    assert [row["budget"] for row in rows] == [1, 0.5, 0.25]
+    saved, flop = ([row[key] for row in rows] for key in ("saved", "flop"))
+    assert saved == sorted(saved, reverse=True) and saved[-1] <= 0.3 * saved[0]
+    assert flop == sorted(flop) and flop[-1] > flop[0]
+
+
+def test_without_pytorch_a_message_names_the_extra(settings, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [name for name in sys.modules if name.startswith("torch.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=r"gopt-jax\[torch\]"):
+        main(dataclasses.replace(settings, table="pytorch"))
