@@ -24,7 +24,7 @@ def summary(rows: Sequence[Row]) -> list[Row]:
     It has the bytes of XLA's better program; the smallest program of a policy and of gopt, as
     shares of it; the number of budgets that gopt kept, of those that a lower bound allows; how many
     policies, that no other policy beats, gopt beats by `FEWER` bytes with at most `EQUAL` more
-    flop; and gopt's process time within half the bytes as a share of XLA's default.
+    flop; and gopt's process time within half and a quarter of the bytes as shares of XLA's default.
     """
     found = []
     for step in dict.fromkeys(row["step"] for row in rows):
@@ -37,7 +37,7 @@ def summary(rows: Sequence[Row]) -> list[Row]:
         costs = {row["method"]: (row["bytes"], row["flop"]) for row in policies}
         best = [row for row in policies if row["method"] in unbeaten(costs) and row["bytes"] < base]
         kept = [row for row in budgets if row["bytes"] <= row["limit"]]
-        half = next((row for row in kept if row["budget"] == 0.5), {})
+        times = {row["budget"]: row.get("process ratio") for row in kept}
         found.append(
             {
                 "step": step,
@@ -46,7 +46,8 @@ def summary(rows: Sequence[Row]) -> list[Row]:
                 "gopt": min((row["bytes"] for row in budgets), default=np.nan) / base,
                 "kept": f"{len(kept)}/{len(budgets)}",
                 "beaten": f"{sum(_is_beaten_by(row, gopt) for row in best)}/{len(best)}",
-                "half": half.get("process ratio"),
+                "half": times.get(0.5),
+                "quarter": times.get(0.25),
             }
         )
     return found

@@ -50,7 +50,7 @@ class ScheduleReport:
       search: name of the search.
       max_trips: every `scan` of at most so many iterations was unrolled.
       schedules: schedule of all kernels on device 0 in the order of the program; chosen schedule.
-      is_measured: whether candidates were compiled for this machine.
+      is_compiled: whether candidates were compiled for this machine.
       cut_note: a sentence if the search was cut short; else empty.
     """
 
@@ -58,7 +58,7 @@ class ScheduleReport:
     search: str
     max_trips: int
     schedules: tuple[KernelSchedule, KernelSchedule]
-    is_measured: bool
+    is_compiled: bool
     cut_note: str = ""
 
     verb = "schedule"
@@ -97,7 +97,7 @@ class ScheduleReport:
         from gopt import plots
 
         before, after = self.schedules
-        if not self.is_measured:
+        if not self.is_compiled:
             schedules = {"before": before.schedule, "after": after.schedule}
             return plots.overview(after.problem, schedules, names=after.traced.names)
         chosen = {"before": result.before, "after": result.after}
@@ -109,7 +109,7 @@ class ScheduleReport:
     def header(self, result: Result) -> str:
         """Return the line above the table."""
         before, after = self.schedules
-        if not self.is_measured:
+        if not self.is_compiled:
             count, devices = int(after.problem.num_ops), after.problem.num_devices
             return f"{self.objective} of {count} ops on {devices} devices, by {self.search}"
         kernels = sum(index >= 0 for index in before.traced.equations)
@@ -122,7 +122,7 @@ class ScheduleReport:
         """Return costs by the model, if candidates were not compiled, and whether it was cut."""
         del result
         cut = [self.cut_note] if self.cut_note else []
-        if self.is_measured:
+        if self.is_compiled:
             return cut
         before, after = self.schedules
         lines = [
@@ -194,26 +194,27 @@ def schedule(
       memory: budget of bytes on one device, with arguments, without captured arrays: a whole
         number, or a text such as "30 GiB". A float in (0, 1] is a share of the bytes without
         arguments of the better of XLA's two schedulers. Kernels may run again, so that their
-        results need not be held, and the least time that fits is searched. If nothing fits, the
-        nearest program is returned with a warning; see `result.report.fits`.
+        results need not be held, and the least time that fits is searched; what `jax.checkpoint`
+        says is decided anew. If nothing found fits, the nearest program comes with a warning;
+        `result.report.fits(result.after)` is false.
       objective: objective to minimise, one of `gopt.OBJECTIVES`, by default "peak_memory".
       evaluations: number of candidates that one search may cost, starting points included. On this
         machine there are two searches if XLA can merge equations: with and without merging. With
-        `memory`, up to eight are made for each of four programs.
+        `memory`, up to eight for each of four programs.
       seed: random seed.
       confirm: without `memory`, number of orders to compile besides XLA's and the program's.
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
         donates is donated, too.
       max_trips: largest number of iterations of a `scan` that is unrolled.
       target: with `memory`, machine to compile for, which need not be here: "h100" (the extra
-        `gpu`), or a TPU such as "tpu v5e:2x2" (the extra `tpu`). Times are by its rates. The
-        function that comes back runs where its arguments are.
+        `gpu`), or a TPU such as "tpu v5e:2x2" (the extra `tpu`). Times are by its rates. A saved
+        plan is for the target alone.
       cost: with `memory`, times of kernels: "model", of one CPU core; "measured", each alone on
         this CPU; or a `gopt.fusion.KernelTimes(path)`, which keeps them.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
-      seconds: time from the call on after which searches end with the best schedule so far, s; by
-        default only Ctrl-C ends them early. Compilation counts, too, but is not cut. A second
-        Ctrl-C during the search ends the program. A search that is a callable is not cut.
+      seconds: time from the call on after which searches end with the best so far, s; by
+        default only Ctrl-C ends them early. Compilation counts, but is not cut. A second
+        Ctrl-C ends the program. A search that is a callable is not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
@@ -293,7 +294,7 @@ def schedule(
         search_name(search),
         max_trips,
         (before, after),
-        is_measured=False,
+        is_compiled=False,
         cut_note=work.cut_note,
     )
     costs = [max(each.peak) if report.unit == "B" else each.makespan for each in (before, after)]
@@ -330,7 +331,7 @@ def _least_memory(
         candidates.append(after.nested(args))
     schedules = before.decision, after.decision
     report = ScheduleReport(
-        "peak_memory", search, max_trips, schedules, is_measured=True, cut_note=work.cut_note
+        "peak_memory", search, max_trips, schedules, is_compiled=True, cut_note=work.cut_note
     )
     return Result(program, tuple(candidates), chosen, reason, report)
 

@@ -34,11 +34,11 @@ Point = Result[KernelSchedule, BudgetReport]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Front:
-    """Programs of one function, by falling bytes. Print it for a table.
+    """Programs of one function. Print it for a table; changes are from the fastest one.
 
     Attributes:
-      points: programs that no other one beats in bytes and time; each is a result with `apply()`,
-        `save()` and `plan`.
+      points: programs that no other one beats in bytes and time, by falling bytes; each is a result
+        with `apply()`, `save()` and `plan`.
       others: programs that were compared, and are beaten.
     """
 
@@ -112,7 +112,8 @@ def memory_front(
     Args:
       fn: any function of pytrees of arrays, such as a training step.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
-      points: number of budgets, at least 2.
+      points: number of programs that gopt plans, at least 2: with every kernel once, with the
+        least bytes, and for budgets between these. The front may have fewer.
       evaluations: number of candidates of one search; a budget may need up to eight.
       seed: random seed of the searches.
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
