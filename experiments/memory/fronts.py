@@ -43,7 +43,7 @@ def summary(rows: Sequence[Row]) -> list[Row]:
                 "step": step,
                 "bytes": format_bytes(base),
                 "policy": min(row["bytes"] for row in policies) / base,
-                "gopt": min((row["bytes"] for row in budgets), default=np.nan) / base,
+                "gopt": min((row["bytes"] for row in gopt), default=np.nan) / base,
                 "kept": f"{len(kept)}/{len(budgets)}",
                 "beaten": f"{sum(_is_beaten_by(row, gopt) for row in best)}/{len(best)}",
                 "half": times.get(0.5),
