@@ -52,16 +52,19 @@ def module_kernels(module: Module) -> list[tuple[Instruction, set[int]]]:
     """
     found: dict[str, set[int]] = {}
     read_by: dict[str, set[int]] = {}
-    for instruction in reversed(module.entry.instructions.values()):
-        labels = _written(module, instruction) or read_by.get(instruction.name, set())
-        is_move = _is_move(instruction)
-        if instruction.opcode not in _NO_KERNELS and not is_move:
-            found[instruction.name] = labels
-        for operand in instruction.operands:
-            is_shown = is_move or is_view(instruction)
-            passed = read_by.get(instruction.name, set()) if is_shown else labels
-            read_by.setdefault(operand, set()).update(passed)
-    return [(module.entry.instructions[name], found[name]) for name in reversed(found)]
+    entry = module.entry
+    for instruction in reversed(entry.instructions.values()):
+        if is_view(instruction):
+            continue
+        labels = read_by.get(instruction.name, set())
+        if not _is_move(instruction):
+            labels = _written(module, instruction) or labels
+            if instruction.opcode not in _NO_KERNELS:
+                found[instruction.name] = labels
+        for operand in entry.operands(instruction):
+            for source in resolve_views(entry, operand):
+                read_by.setdefault(source.name, set()).update(labels)
+    return [(entry.instructions[name], found[name]) for name in reversed(found)]
 
 
 def is_view(instruction: Instruction) -> bool:

@@ -170,6 +170,25 @@ ENTRY main {
     assert only[0].name == "y" and only[1] == {3}
 
 
+def test_a_copy_behind_a_barrier_has_the_label_of_its_reader_alone():
+    text = """HloModule m
+
+ENTRY main {
+  x = f32[8]{0} parameter(0)
+  y = f32[8]{0} negate(x), metadata={op_name="gopt0/neg"}
+  copied = f32[8]{0} copy(x)
+  both = (f32[8]{0}, f32[8]{0}) tuple(copied, y)
+  barrier = (f32[8]{0}, f32[8]{0}) opt-barrier(both)
+  first = f32[8]{0} get-tuple-element(barrier), index=0
+  second = f32[8]{0} get-tuple-element(barrier), index=1
+  z = f32[8]{0} sine(first), metadata={op_name="gopt1/sin"}
+  ROOT w = f32[8]{0} multiply(z, second), metadata={op_name="gopt2/mul"}
+}
+"""
+    labels = {i.name: found for i, found in module_kernels(hlo_text.parse(text))}
+    assert labels == {"y": {0}, "copied": {1}, "z": {1}, "w": {2}}
+
+
 def test_a_run_has_results_of_its_own_and_readers_read_the_latest():
     def fn(x):
         y = jnp.sin(x)
