@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 EQUAL = 0.03  # of flop
 FEWER = 0.2  # share of a policy's bytes
+# Times in the summary: a clock, and a budget in %.
+TIMES = {
+    f"{clock} {100 * b:.0f} %": (clock, b) for b in (0.5, 0.25) for clock in ("process", "wall")
+}
 
 Row = dict[str, Any]
 
@@ -21,10 +25,13 @@ Row = dict[str, Any]
 def summary(rows: Sequence[Row]) -> list[Row]:
     """Return a row for each step.
 
-    It has the bytes of XLA's better program; the smallest program of a policy and of gopt, as
-    shares of it; the number of budgets that gopt kept, of those that a lower bound allows; how many
-    policies, that no other policy beats, gopt beats by `FEWER` bytes with at most `EQUAL` more
-    flop; and gopt's process time within half and a quarter of the bytes as shares of XLA's default.
+    bytes: of the better of XLA's programs.
+    policy, gopt: bytes of the smallest program of a policy, and of gopt where it kept its budget,
+      as shares of these.
+    kept: budgets that gopt kept, of those that a lower bound allows.
+    beaten: policies that gopt beats by `FEWER` bytes with at most `EQUAL` more flop, of those that
+      no other policy beats and that need less than XLA.
+    `TIMES`: of gopt within a budget, as shares of XLA's default, with 95 % intervals.
     """
     found = []
     for step in dict.fromkeys(row["step"] for row in rows):
@@ -32,25 +39,31 @@ def summary(rows: Sequence[Row]) -> list[Row]:
         own = [row for row in mine if row["method"].startswith("XLA")]
         policies = [row for row in mine if row["budget"] is None and row not in own]
         gopt = [row for row in mine if row["method"].startswith("gopt")]
+        kept = [row for row in gopt if row["bytes"] <= row["limit"]]
         base = min(row["bytes"] for row in own)
-        budgets = [row for row in gopt if " of " not in row["method"]]
         costs = {row["method"]: (row["bytes"], row["flop"]) for row in policies}
         best = [row for row in policies if row["method"] in unbeaten(costs) and row["bytes"] < base]
-        kept = [row for row in budgets if row["bytes"] <= row["limit"]]
-        times = {row["budget"]: row.get("process ratio") for row in kept}
+        times = {row["budget"]: row for row in kept if not _is_beside_policy(row)}
         found.append(
             {
                 "step": step,
                 "bytes": format_bytes(base),
                 "policy": min(row["bytes"] for row in policies) / base,
-                "gopt": min((row["bytes"] for row in gopt), default=np.nan) / base,
-                "kept": f"{len(kept)}/{len(budgets)}",
+                "gopt": min((row["bytes"] for row in kept), default=np.nan) / base,
+                "kept": f"{len(times)}/{sum(not _is_beside_policy(row) for row in gopt)}",
                 "beaten": f"{sum(_is_beaten_by(row, gopt) for row in best)}/{len(best)}",
-                "half": times.get(0.5),
-                "quarter": times.get(0.25),
+            }
+            | {
+                key: times.get(budget, {}).get(f"{clock} ratio")
+                for key, (clock, budget) in TIMES.items()
             }
         )
     return found
+
+
+def _is_beside_policy(row: Row) -> bool:
+    """Return whether the budget of a row is a share of a policy's bytes."""
+    return " of " in row["method"]
 
 
 def _is_beaten_by(policy: Row, gopt: Sequence[Row]) -> bool:

@@ -1,5 +1,6 @@
 """PyTorch's budget of activation memory, on the transformers: saved bytes and flop of products."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ _torch = partial(optional, extra="torch", purpose="PyTorch's budget of activatio
 torch, functional, fx = _torch("torch"), _torch("torch.nn.functional"), _torch("torch.fx.node")
 config, aot = _torch("torch._functorch.config"), _torch("torch._functorch.aot_autograd")
 partitioners = _torch("torch._functorch.partitioners")
+decompositions = _torch("torch._inductor.decomposition")
 fake, counter = _torch("torch._subclasses.fake_tensor"), _torch("torch.utils.flop_counter")
 
 TRANSFORMERS = tuple(name for name in STEPS if name.startswith("transformer-"))
@@ -19,13 +21,14 @@ TRANSFORMERS = tuple(name for name in STEPS if name.startswith("transformer-"))
 def compare(name: str, budgets: tuple[float, ...]) -> list[dict[str, Any]]:
     """Return a row for each budget of PyTorch; a budget of 1 is what it does by default.
 
-    Its partitioner minimises the bytes that pass from the forward to the backward pass. With a
-    budget it also chooses what to recompute in the backward pass. Nothing is computed. Bytes are of
-    distinct saved arrays, parameters and data apart. Flop are of products.
+    Its partitioner minimises the bytes that pass from the forward to the backward pass, for the
+    primitives of its compiler. With a budget it also chooses what to recompute in the backward
+    pass. Nothing is computed. Bytes are of distinct saved arrays but arguments and their views.
+    Flop are of products.
 
     Args:
       name: name of a transformer of `experiments.memory.cases`.
-      budgets: shares of the bytes that are saved by default.
+      budgets: shares of the bytes that are saved by default, as PyTorch estimates them.
     """
     return [
         {"step": name, "budget": share} | _partitioned(name, share) for share in (1.0, *budgets)
@@ -47,19 +50,29 @@ def _partitioned(name: str, share: float) -> dict[str, float]:
     loss, args = _transformer(**STEPS[name].keywords)  # type: ignore[attr-defined]
     with config.patch(activation_memory_budget=share), fake.FakeTensorMode() as mode:
         fakes = [mode.from_tensor(arg) for arg in args]
-        aot.aot_function(loss, fw_compiler=same, bw_compiler=same, partition_fn=partition)(*fakes)
+        aot.aot_function(
+            loss,
+            fw_compiler=same,
+            bw_compiler=same,
+            partition_fn=partition,
+            decompositions=decompositions.select_decomp_table(),
+            num_params_buffers=len(args) - 1,
+        )(*fakes)
     return found
 
 
 def _saved(forward: Any, num_outputs: int) -> int:
     """Return the bytes that a forward pass saves for the backward pass."""
     (output,) = (node for node in forward.graph.nodes if node.op == "output")
-    saved = [
-        node.meta["val"].untyped_storage()
-        for node in output.args[0][num_outputs:]
-        if node.op != "placeholder"
-    ]
-    return sum({id(storage): storage.nbytes() for storage in saved}.values())
+    given = _storages(node for node in forward.graph.nodes if node.op == "placeholder")
+    saved = _storages(output.args[0][num_outputs:])
+    return sum(size for storage, size in saved.items() if storage not in given)
+
+
+def _storages(nodes: Iterable[Any]) -> dict[int, int]:
+    """Return the bytes of the storages of some nodes, by their addresses."""
+    storages = [node.meta["val"].untyped_storage() for node in nodes]
+    return {storage._cdata: storage.nbytes() for storage in storages}
 
 
 def _flop(module: Any) -> int:
@@ -73,7 +86,7 @@ def _flop(module: Any) -> int:
 
 
 def _transformer(layers: int, width: int, batch: int, length: int) -> tuple[Any, list[Any]]:
-    """Return the loss of `experiments.memory.transformer` in PyTorch, and its arguments."""
+    """Return the loss of `experiments.memory.transformer` in PyTorch, its parameters and tokens."""
 
     def norm(x: Any, scale: Any, bias: Any) -> Any:
         centred = x - x.mean(-1, keepdim=True)
@@ -91,7 +104,8 @@ def _transformer(layers: int, width: int, batch: int, length: int) -> tuple[Any,
         x = x + mixed.reshape(x.shape) @ out
         return x + functional.gelu(norm(x, *s[2:]) @ up, approximate="tanh") @ down
 
-    def loss(tokens: Any, words: Any, places: Any, scale: Any, bias: Any, *blocks: Any) -> Any:
+    def loss(words: Any, places: Any, scale: Any, bias: Any, *others: Any) -> Any:
+        *blocks, tokens = others
         x = words[tokens] + places
         for k in range(0, len(blocks), len(shapes)):
             x = block(x, *blocks[k : k + len(shapes)])
@@ -101,4 +115,4 @@ def _transformer(layers: int, width: int, batch: int, length: int) -> tuple[Any,
     shapes = [(width, width)] * 4 + [(width, 4 * width), (4 * width, width)] + [(width,)] * 4
     outer = [(VOCABULARY, width), (length, width), (width,), (width,)]
     params = [torch.empty(s, requires_grad=True) for s in (*outer, *(shapes * layers))]
-    return loss, [torch.zeros(batch, length, dtype=torch.int64), *params]
+    return loss, [*params, torch.zeros(batch, length, dtype=torch.int64)]

@@ -208,7 +208,7 @@ def schedule(
       max_trips: largest number of iterations of a `scan` that is unrolled.
       target: with `memory`, machine to compile for, which need not be here: "h100" (the extra
         `gpu`), or a TPU such as "tpu v5e:2x2" (the extra `tpu`). Times are by its rates. A saved
-        plan is for the target alone.
+        plan is for its platform alone.
       cost: with `memory`, times of kernels: "model", of one CPU core; "measured", each alone on
         this CPU; or a `gopt.fusion.KernelTimes(path)`, which keeps them.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.

@@ -92,19 +92,26 @@ def test_the_summary_counts_budgets_and_policies():
         {"method": "blocks, dots", "budget": None, "bytes": 80, "flop": 10.5},
         {"method": "gopt, 50 %", "budget": 0.5, "limit": 50, "bytes": 51, "flop": 12},
         {"method": "gopt, 35 %", "budget": 0.35, "limit": 35, "bytes": 35, "flop": 13.3},
+        {"method": "gopt, 25 %", "budget": 0.25, "limit": 25, "bytes": 25, "flop": 16},
         {"method": "gopt, 80 % of x", "budget": 0.64, "limit": 64, "bytes": 64, "flop": 10.9},
-        {"method": "DTR, 25 %", "budget": 0.25, "limit": 25, "bytes": 25, "flop": 10},
+        {"method": "gopt, 80 % of y", "budget": 0.24, "limit": 24, "bytes": 23, "flop": 17},
+        {"method": "gopt, 80 % of z", "budget": 0.16, "limit": 16, "bytes": 20, "flop": 18},
+        {"method": "DTR, 25 %", "budget": 0.25, "limit": 25, "bytes": 10, "flop": 10},
     ]
+    for k, row in enumerate(rows):
+        row["process ratio"], row["wall ratio"] = [k, k, k], [2 * k, 2 * k, 2 * k]
     (row,) = summary([{"step": "x", **row} for row in rows])
     assert row == {
         "step": "x",
         "bytes": "100 B",
         "policy": 0.5,
-        "gopt": 0.35,
-        "kept": "1/2",
+        "gopt": 0.23,
+        "kept": "2/3",
         "beaten": "1/2",
-        "half": None,
-        "quarter": None,
+        "process 50 %": None,
+        "wall 50 %": None,
+        "process 25 %": [7, 7, 7],
+        "wall 25 %": [14, 14, 14],
     }
 
 
