@@ -278,6 +278,7 @@ def recomputed(
     ratio = (peak - own.memory.arguments) / max(own.memory.without_arguments, 1)
     is_free, left = is_order_free(report.target), COMPILATIONS
     ratio = ratio if is_free and ratio > 1 / SPARE else 1.0
+    low, high = 0.0, np.inf  # bytes by the model for which a plan fits, and does not
     while left:
         scaled = round(limit * ratio)
         key = COMPILATIONS * seed + COMPILATIONS - left
@@ -300,6 +301,9 @@ def recomputed(
         if is_near or work.is_over:
             return
         ratio *= min(limit / max(needs, 1), 1) ** 0.1  # the further from it, the less is known
+        low, high = (max(low, scaled), high) if needs <= limit else (low, min(high, scaled))
+        if 0 < low < high < np.inf and not low < limit * ratio < high:
+            ratio = (low * high) ** 0.5 / limit
 
 
 def _named(name: str, is_free: bool) -> str:

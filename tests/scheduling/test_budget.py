@@ -1,5 +1,7 @@
 """`gopt.schedule(memory=...)`: programs within a budget of bytes."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,12 @@ import pytest
 
 import gopt
 from gopt.fusion import KernelTimes
+from gopt.host.progress import Progress
 from gopt.measure.timing import Memory, memory
 from gopt.plots.units import parse_bytes
+from gopt.scheduling import budget as budgets
 from gopt.scheduling.budget import budget_bytes
+from gopt.scheduling.target import target_of
 from tests.tiers import slow
 
 pytestmark = pytest.mark.optimized
@@ -219,3 +224,26 @@ def test_a_share_is_of_the_better_program_without_arguments():
 def test_budgets(share):
     result = schedule(share, evaluations=20_000)
     assert result.report.fits(result.after)
+
+
+def test_tries_stay_between_what_fits_and_what_does_not(monkeypatch):
+    asked = []
+
+    def plan(found, limit, *_):
+        asked.append(limit)
+        return SimpleNamespace(packed=limit)
+
+    def compiled(name, plan, args, *, is_free):
+        return SimpleNamespace(memory=SimpleNamespace(without_arguments=needs(plan.packed)))
+
+    def needs(packed):  # a jump over the budget
+        return 120 if packed > 95 else 60
+
+    monkeypatch.setattr(budgets, "search_plan", plan)
+    monkeypatch.setattr(budgets, "compiled_plan", compiled)
+    used = SimpleNamespace(arguments=0, without_arguments=200)
+    own = SimpleNamespace(memory=used, decision=SimpleNamespace(peak=(200,)))
+    report = budgets.BudgetReport(100, 0, target_of(None))
+    found = list(budgets.recomputed((), None, report, own, 10, 0, Progress()))
+    assert len(found) == budgets.COMPILATIONS
+    assert asked == [100, 82, 91]
