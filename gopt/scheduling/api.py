@@ -212,9 +212,9 @@ def schedule(
       cost: with `memory`, times of kernels: "model", of one CPU core; "measured", each alone on
         this CPU; or a `gopt.fusion.KernelTimes(path)`, which keeps them.
       drop_effects: "debug" drops `jax.debug.print` and `jax.debug.callback`.
-      seconds: time from the call on after which searches end with the best so far, s; by
-        default only Ctrl-C ends them early. Compilation counts, but is not cut. A second
-        Ctrl-C ends the program. A search that is a callable is not cut.
+      seconds: time from the call on after which searches end with the best so far, s; by default
+        only Ctrl-C ends them early. Compilation counts, but is not cut. A second Ctrl-C ends the
+        program. A search that is a callable is not cut.
       progress: whether progress is shown; or a function of a `gopt.host.progress.Status`.
 
     Returns:
