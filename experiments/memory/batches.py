@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.memory.cases import batch_of
-from experiments.memory.measuring import flop, policies_of
+from experiments.memory.measuring import Built, build, policies_of
 from experiments.memory.subject import Subject, subject
 from gopt.host.progress import Progress
-from gopt.measure.timing import memory
 from gopt.scheduling.budget import BudgetReport, recomputed
 from gopt.scheduling.recompute.compiled import jit_schedule
 
@@ -53,16 +52,16 @@ def _flop(
 ) -> list[float]:
     """Return the flop of the programs that fit, for one way to make programs."""
     programs = _programs(given, way, batch, bytes, evaluations, seed)
-    return [flop(compiled) for compiled in programs if memory(compiled).total <= bytes]
+    return [built.flop for built in programs if built.memory.total <= bytes]
 
 
 def _programs(
     given: Subject, way: str, batch: int, bytes: int, evaluations: int, seed: int
-) -> Iterator[Any]:
+) -> Iterator[Built]:
     machine = given.found.kernels.target
     for candidate in given.own:
         function = candidate.executable.function if candidate.executable else None
-        yield machine.compile(function, given.step.args)
+        yield build(machine, function, given.step.args)
     if way == "policies":
         yield from policies_of(given.name, machine, batch=batch).values()
     if way != "gopt":
@@ -71,4 +70,4 @@ def _programs(
     for candidate in recomputed(
         given.step.args, given.found, report, given.own[0], evaluations, seed, Progress()
     ):
-        yield machine.compile(jit_schedule(candidate.decision), given.step.args)
+        yield build(machine, jit_schedule(candidate.decision), given.step.args)

@@ -13,7 +13,7 @@ from gopt.cost.recompute.problem import Problem
 from gopt.heuristics.recompute import RULES
 from gopt.host.progress import Progress
 from gopt.measure.equality import largest_difference, random_arguments
-from gopt.measure.timing import median_ratio, memory, time_interleaved
+from gopt.measure.timing import Memory, median_ratio, memory, time_interleaved
 from gopt.result import Candidate
 from gopt.scheduling.budget import BudgetReport, recomputed
 from gopt.scheduling.candidate import KernelSchedule
@@ -28,13 +28,30 @@ OF_POLICY = 0.8  # share of a policy's bytes that gopt is given beside it
 TOLERANCE = 1e-3  # of values, as a share of the largest
 
 
+class Built(NamedTuple):
+    """A compiled program.
+
+    Attributes:
+      run: the program.
+      flop: its floating-point operations, by XLA's count.
+    """
+
+    run: jax.stages.Compiled
+    flop: float
+
+    @property
+    def memory(self) -> Memory:
+        """Its memory, by XLA's own account."""
+        return memory(self.run)
+
+
 class Method(NamedTuple):
-    """A compiled program of a step.
+    """A way to make a program of a step.
 
     Attributes:
       name: name in tables.
       budget: share of XLA's bytes without arguments; `None` for programs without a budget.
-      compiled: the program compiled.
+      built: the program.
       predicted: time by the model, s; `None` if it is not known.
       planned: bytes by the model, without arguments; `None` if they are not known.
       search: time of the search, s; of gopt with compilation.
@@ -42,7 +59,7 @@ class Method(NamedTuple):
 
     name: str
     budget: float | None
-    compiled: Any
+    built: Built
     predicted: float | None = None
     planned: int | None = None
     search: float = 0.0
@@ -74,8 +91,8 @@ def measure(
     own = [_method(step, found, c, None, found.seconds) for c in candidates]
     policies = [Method(key, None, c) for key, c in policies_of(name, machine).items()]
     goals = {f"{100 * budget:.0f} %": budget for budget in budgets}
-    needs = {p.name: memory(p.compiled).without_arguments for p in policies}
-    for policy in unbeaten({p.name: (needs[p.name], flop(p.compiled)) for p in policies}):
+    needs = {p.name: p.built.memory.without_arguments for p in policies}
+    for policy in unbeaten({p.name: (needs[p.name], p.built.flop) for p in policies}):
         if needs[policy] < limit:
             share = OF_POLICY * needs[policy] / limit
             goals[f"{100 * OF_POLICY:.0f} % of {policy}"] = share
@@ -89,10 +106,10 @@ def measure(
     rows = []
     for method in methods:
         row: dict[str, Any] = {"step": name, "method": method.name, "budget": method.budget}
-        used = memory(method.compiled)
+        used = method.built.memory
         row |= {"limit": None if method.budget is None else int(method.budget * limit)}
         row |= {"bytes": used.without_arguments, "arguments": used.arguments}
-        row |= {"planned": method.planned, "flop": flop(method.compiled)}
+        row |= {"planned": method.planned, "flop": method.built.flop}
         row |= {"predicted": method.predicted, "search s": method.search, "least": least}
         if method.name in times:
             for clock in ("process", "wall"):
@@ -114,13 +131,13 @@ def _method(
     """Return a candidate of gopt as a method, compiled."""
     decision, run = candidate.decision, candidate.executable
     function = run.function if run and decision.options is not None else jit_schedule(decision)
-    compiled = found.kernels.target.compile(function, step.args)
+    built = build(found.kernels.target, function, step.args)
     arguments = candidate.memory.arguments if candidate.memory else 0
     planned = int(decision.peak[0]) - arguments
-    return Method(name or candidate.name, budget, compiled, predicted, planned, search)
+    return Method(name or candidate.name, budget, built, predicted, planned, search)
 
 
-def policies_of(name: str, target: Target, **sizes: int) -> dict[str, jax.stages.Compiled]:
+def policies_of(name: str, target: Target, **sizes: int) -> dict[str, Built]:
     """Return the programs of a step with standard policies of `jax.checkpoint`, compiled.
 
     Args:
@@ -129,7 +146,7 @@ def policies_of(name: str, target: Target, **sizes: int) -> dict[str, jax.stages
       **sizes: sizes other than the step's own, such as `batch`.
     """
     return {
-        policy: target.compile(jax.jit(step.fn, donate_argnums=DONATED), step.args)
+        policy: build(target, jax.jit(step.fn, donate_argnums=DONATED), step.args)
         for policy, step in checkpointed(name, **sizes).items()
     }
 
@@ -145,9 +162,20 @@ def unbeaten(costs: Mapping[str, tuple[float, float]]) -> list[str]:
     ]
 
 
-def flop(compiled: Any) -> float:
-    """Return the floating-point operations of a compiled program, by XLA's count."""
-    return float(compiled.cost_analysis()["flops"])
+def build(target: Target, function: Any, args: Any) -> Built:
+    """Return a jitted function of arguments, compiled for a machine.
+
+    XLA counts the flop of what it compiled. For a GPU that is only described it does not: there
+    they are counted before XLA's optimizations, which merge a little and split a little.
+
+    Args:
+      target: the machine.
+      function: the jitted function.
+      args: its arguments, or shapes.
+    """
+    run = target.compile(function, args)
+    counts = run.cost_analysis() or function.lower(*args).cost_analysis()
+    return Built(run, float(counts["flops"]))
 
 
 def _within(
@@ -174,8 +202,8 @@ def _within(
         if plan is not None:
             seconds, target = time.perf_counter() - began, found.kernels.target
             schedule = plan.schedule._replace(is_free=is_order_free(target))
-            compiled = target.compile(jit_schedule(schedule), step.args)
-            yield Method(f"{rule}, {goal}", budget, compiled, plan.seconds, plan.packed, seconds)
+            built = build(target, jit_schedule(schedule), step.args)
+            yield Method(f"{rule}, {goal}", budget, built, plan.seconds, plan.packed, seconds)
 
 
 def _plan(
@@ -197,10 +225,10 @@ def _times(step: Step, methods: list[Method], repeats: int) -> dict[str, Any]:
             jax.tree.map(jax.numpy.copy, arg) if k in DONATED else arg for k, arg in enumerate(args)
         )
 
-    expected = jax.tree.leaves(methods[0].compiled(*given()))
+    expected = jax.tree.leaves(methods[0].built.run(*given()))
     for method in timed:
-        values = jax.tree.leaves(method.compiled(*given()))
+        values = jax.tree.leaves(method.built.run(*given()))
         difference = largest_difference(values, expected)
         if not difference <= TOLERANCE:
             raise RuntimeError(f"{method.name}: values differ by {difference:.0e}")
-    return time_interleaved({m.name: m.compiled for m in timed}, given, repeats=repeats)
+    return time_interleaved({m.name: m.built.run for m in timed}, given, repeats=repeats)

@@ -24,7 +24,7 @@ from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.plan import SchedulePlan, make_plan
 from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free
 from gopt.scheduling.recompute.names import Names, names_of
-from gopt.scheduling.recompute.plans import search_plan
+from gopt.scheduling.recompute.plans import search_plan, segments_plan
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.scheduling.target import Target
 from gopt.xla.grouping import groups_for_memory
@@ -257,8 +257,10 @@ def recomputed(
 ) -> Iterator[Candidate[KernelSchedule]]:
     """Yield programs that run kernels again, compiled, until one fits well or no plan does.
 
-    A plan can be said to XLA in two ways: in a whole order, or in XLA's own order, but for second
-    runs, which wait. The other way is tried once, if the first plan needs far more than it may.
+    If the first plan needs far more than it may, something else is tried once. A plan can be said
+    to XLA in two ways: in a whole order, or in XLA's own order, but for second runs, which wait. On
+    a CPU, the plan is said in the other way. On other machines a whole order harms; there, segments
+    are tried in place of the plan.
 
     Args:
       args: arguments of the function; shapes are enough.
@@ -290,9 +292,13 @@ def recomputed(
         is_far = _needs(ways[is_free]) > limit / SPARE
         if is_far and left == COMPILATIONS and not work.is_over:
             left -= 1
-            other = not is_free
-            ways[other] = compiled_plan(_named(name, other), plan, args, is_free=other)
-            yield ways[other]
+            if is_order_free(report.target):
+                segments = segments_plan(found)
+                yield compiled_plan("segments, XLA's order", segments, args, is_free=True)
+            else:
+                other = not is_free
+                ways[other] = compiled_plan(_named(name, other), plan, args, is_free=other)
+                yield ways[other]
         left -= 1
         is_free = min(ways, key=lambda way: _needs(ways[way]))
         needs = _needs(ways[is_free])

@@ -226,7 +226,13 @@ def test_budgets(share):
     assert result.report.fits(result.after)
 
 
-def test_tries_stay_between_what_fits_and_what_does_not(monkeypatch):
+def tries(monkeypatch, needs):
+    """Return the bytes that plans are asked for, and programs, for half of XLA's 200 bytes.
+
+    Args:
+      monkeypatch: replaces the searches and XLA.
+      needs: bytes by the model to bytes by XLA.
+    """
     asked = []
 
     def plan(found, limit, *_):
@@ -234,16 +240,33 @@ def test_tries_stay_between_what_fits_and_what_does_not(monkeypatch):
         return SimpleNamespace(packed=limit)
 
     def compiled(name, plan, args, *, is_free):
-        return SimpleNamespace(memory=SimpleNamespace(without_arguments=needs(plan.packed)))
-
-    def needs(packed):  # a jump over the budget
-        return 120 if packed > 95 else 60
+        used = SimpleNamespace(without_arguments=needs(plan.packed))
+        return SimpleNamespace(name=name, is_free=is_free, memory=used)
 
     monkeypatch.setattr(budgets, "search_plan", plan)
+    monkeypatch.setattr(budgets, "segments_plan", lambda found: SimpleNamespace(packed=150))
     monkeypatch.setattr(budgets, "compiled_plan", compiled)
     used = SimpleNamespace(arguments=0, without_arguments=200)
     own = SimpleNamespace(memory=used, decision=SimpleNamespace(peak=(200,)))
     report = budgets.BudgetReport(100, 0, target_of(None))
-    found = list(budgets.recomputed((), None, report, own, 10, 0, Progress()))
+    return asked, list(budgets.recomputed((), None, report, own, 10, 0, Progress()))
+
+
+def test_tries_stay_between_what_fits_and_what_does_not(monkeypatch):
+    asked, found = tries(monkeypatch, lambda packed: 120 if packed > 95 else 60)  # jumps over 100
     assert len(found) == budgets.COMPILATIONS
     assert asked == [100, 82, 91]
+
+
+def test_a_plan_that_needs_far_too_much_is_said_in_the_other_way(monkeypatch):
+    _, found = tries(monkeypatch, lambda packed: 3 * packed)
+    assert [each.is_free for each in found[:2]] == [False, True]
+    assert not any("segments" in each.name for each in found)
+
+
+def test_where_xla_orders_kernels_segments_are_tried_once(monkeypatch):
+    monkeypatch.setattr(budgets, "is_order_free", lambda target: True)
+    _, found = tries(monkeypatch, lambda packed: 3 * packed)
+    assert len(found) == budgets.COMPILATIONS
+    assert all(each.is_free for each in found)
+    assert [k for k, each in enumerate(found) if "segments" in each.name] == [1]

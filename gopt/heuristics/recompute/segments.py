@@ -41,7 +41,7 @@ def segmented(problem: Problem, count: int) -> Choices:
     return again_after(problem, half.turn, again)
 
 
-def square_root(problem: Problem) -> Choices:
+def square_root(problem: Problem, share: float = 1.0) -> Choices:
     """Return the candidate with the number of segments that should need the fewest bytes.
 
     These are the bytes that cross the cuts, and the residuals of the largest segment. For n equal
@@ -49,6 +49,8 @@ def square_root(problem: Problem) -> Choices:
 
     Args:
       problem: one problem.
+      share: share of the residuals of a segment that counts. The others do not live long: some
+        machines hold them near their cores.
     """
     half = halves(problem)
 
@@ -58,7 +60,7 @@ def square_root(problem: Problem) -> Choices:
         inside = np.where(half.residual & ~held, problem.size, 0)
         segment = np.searchsorted(places, problem.producer, "right")
         largest = np.max(np.bincount(segment, inside))
-        return int(problem.size[held].sum(dtype=np.int64) + largest)
+        return int(problem.size[held].sum(dtype=np.int64) + share * largest)
 
     return segmented(problem, min(_counts(half), key=estimate))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gopt.cost.recompute.cost import cost_of_runs, runs_of
 from gopt.cost.recompute.runs import Choices
-from gopt.heuristics.recompute import RULES
+from gopt.heuristics.recompute import RULES, square_root
 from gopt.host.progress import Progress
 from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.on_this_device import schedule_of
@@ -19,6 +19,7 @@ from gopt.search.parallel import on_host
 
 SEARCHES = 4  # for one plan and one order, at most
 AGAIN = 0.3  # share of the evaluations for a search that goes on from another one
+INSIDE = 0.25  # share of a segment's values that is not near a TPU's cores; see `segments_plan`
 PARTS = 32  # a further search aims at least one of so many parts of the bytes lower
 
 
@@ -94,6 +95,19 @@ def search_plan(
     if found.other is not None and not work.is_over and all(p.packed > limit for p in plans):
         plans.append(search_plan(found.other, limit, start, evaluations, seed, work))
     return min(plans, key=lambda plan: (max(plan.packed - limit, 0), plan.seconds))
+
+
+def segments_plan(found: Repeatable) -> Plan:
+    """Return a plan of segments, for a machine on which XLA orders kernels.
+
+    On a TPU, values that cross the segments take most of the bytes: those inside a segment live
+    shortly, and XLA holds many of them near the cores. A search by the model does not see that.
+    `INSIDE` is our choice, by the bytes of 2 to 8 segments of a transformer on a TPU v5e.
+
+    Args:
+      found: kernels that may run more than once.
+    """
+    return plan_of(found, runs_of(found.problem, square_root(found.problem, INSIDE)))
 
 
 def _rules(found: Repeatable, limit: int, plans: Sequence[Plan], work: Progress) -> Iterator[Plan]:

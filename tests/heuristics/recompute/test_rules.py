@@ -66,6 +66,13 @@ def test_square_root_segments_need_square_root_bytes(n):
     assert ticks <= 1.5 * once(problem)[0]
 
 
+def test_segments_are_larger_where_only_a_share_of_them_counts():
+    problem = chain_problem(64)
+    ticks = [costs(problem, square_root(problem, share))[0] for share in (0.25, 1.0)]
+    assert once(problem)[0] < ticks[0] < ticks[1]
+    assert costs(problem, square_root(problem, 0.0)) == once(problem)
+
+
 def test_the_best_number_of_segments_is_the_fastest_that_fits():
     problem = chain_problem(16)
     assert costs(problem, best_segments(problem, 17)) == once(problem)
