@@ -112,7 +112,12 @@ def compile_for(device: Any, function: Any, args: Any) -> jax.stages.Compiled:
       function: the function.
       args: its arguments, or shapes.
     """
-    return function.lower(*(args if device is None else shapes_on(device, args))).compile()
+    if device is None:
+        return function.lower(*args).compile()
+    with warnings.catch_warnings():
+        # JAX does not read such programs back from its cache on disk. It compiles them, and warns.
+        warnings.filterwarnings("ignore", "Error reading persistent compilation cache")
+        return function.lower(*shapes_on(device, args)).compile()
 
 
 def shapes_on(device: Any, args: Any) -> Any:
