@@ -20,6 +20,7 @@ from gopt.cost.recompute.runs import Choices
 from gopt.heuristics.recompute.residuals import Halves, again_after, halves, live_bytes
 
 REACH = 0.25  # a cut lies at most this share of a segment before or behind equal shares
+NEAR = 1.1  # times the fewest bytes are about the fewest
 
 
 def segmented(problem: Problem, count: int) -> Choices:
@@ -42,10 +43,11 @@ def segmented(problem: Problem, count: int) -> Choices:
 
 
 def square_root(problem: Problem, share: float = 1.0) -> Choices:
-    """Return the candidate with the number of segments that should need the fewest bytes.
+    """Return the candidate with the number of segments that should need about the fewest bytes.
 
     These are the bytes that cross the cuts, and the residuals of the largest segment. For n equal
-    layers the best number is √n.
+    layers the best number is √n. The fewest segments of at most `NEAR` of the fewest bytes are
+    taken: the last segment, which does not run again, is larger.
 
     Args:
       problem: one problem.
@@ -62,7 +64,9 @@ def square_root(problem: Problem, share: float = 1.0) -> Choices:
         largest = np.max(np.bincount(segment, inside))
         return int(problem.size[held].sum(dtype=np.int64) + share * largest)
 
-    return segmented(problem, min(_counts(half), key=estimate))
+    needs = {count: estimate(count) for count in _counts(half)}
+    most = NEAR * min(needs.values())
+    return segmented(problem, next(count for count, need in needs.items() if need <= most))
 
 
 def best_segments(problem: Problem, budget: int) -> Choices:
