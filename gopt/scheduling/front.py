@@ -20,7 +20,7 @@ from gopt.scheduling.budget import BudgetReport, times_of
 from gopt.scheduling.candidate import KernelSchedule, kernels_of
 from gopt.scheduling.on_this_device import own_programs
 from gopt.scheduling.recompute.compiled import compiled_plan, is_order_free
-from gopt.scheduling.recompute.plans import PARTS, Plan, plan_of, search_plan
+from gopt.scheduling.recompute.plans import PARTS, Plan, plan_of, search_plan, segments_plan
 from gopt.scheduling.recompute.policies import POLICIES, choices_of
 from gopt.scheduling.recompute.program import Repeatable, repeatable
 from gopt.scheduling.target import target_of
@@ -162,13 +162,15 @@ def memory_front(
             work.phase("kernels timed")
         found = repeatable(kernels, times)
         candidates = [c._replace(predicted=found.seconds) for c in own]
+        is_free = is_order_free(machine)
         plans = [*_policies(found), *_plans(found, own, points, evaluations, seed, work)]
+        plans += [("segments", segments_plan(found))] if is_free else []
         work.phase("programs compiled", len(plans))
         for k, (name, plan) in enumerate(plans):
             if work.is_interrupted:
                 break
             work.advance(k)
-            candidates.append(compiled_plan(name, plan, args, is_free=is_order_free(machine)))
+            candidates.append(compiled_plan(name, plan, args, is_free=is_free))
     report = BudgetReport(0, max_trips, machine, times is not None, cut_note=work.cut_note)
     return _front(
         [

@@ -59,12 +59,17 @@ def test_xla_may_order_the_kernels_itself(described, monkeypatch, tmp_path):
     assert memory(loaded.lower(*arguments()).compile()) == free.memory
 
 
-def test_a_front_for_a_machine_that_is_described(described):
+@pytest.mark.parametrize("is_free", [False, True])
+def test_a_front_for_a_machine_that_is_described(described, monkeypatch, is_free):
+    monkeypatch.setattr(front, "is_order_free", lambda target: is_free)
     result = gopt.memory_front(
         step, *arguments(), points=2, evaluations=200, target="it", progress=False
     )
     assert all(point.report.target is described for point in result.points)
     check_values(result.points[-1].apply())
+    segments = [p for p in (*result.points, *result.others) if p.after.name == "segments"]
+    assert len(segments) == is_free
+    assert all(point.after.decision.is_free for point in segments)
 
 
 def test_shapes_are_on_the_described_device(described):
