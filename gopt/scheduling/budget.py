@@ -72,7 +72,7 @@ class BudgetReport:
     def choose(self, candidates: Sequence[Candidate[KernelSchedule]]) -> int:
         """Return the index of the fastest candidate that fits, or of the one that comes nearest."""
         needs = [c.memory.total if c.memory else np.inf for c in candidates]
-        times = [c.predicted if self.fits(c) else np.inf for c in candidates]
+        times = [c.predicted or 0.0 if self.fits(c) else np.inf for c in candidates]
         return int(np.argmin(times if any(map(self.fits, candidates)) else needs))
 
     def plan(self, result: Result) -> SchedulePlan:
