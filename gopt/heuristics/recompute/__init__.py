@@ -9,6 +9,7 @@ from gopt.heuristics.recompute.dtr import dtr
 from gopt.heuristics.recompute.greedy import greedy
 from gopt.heuristics.recompute.min_cut import min_cut
 from gopt.heuristics.recompute.segments import best_segments, segmented, square_root
+from gopt.heuristics.recompute.superfluous import without_superfluous
 
 # Runs for a budget in units. They may need more than that; `None` if a rule finds no runs.
 RULES: dict[str, Callable[[Problem, int], list[int] | None]] = {
@@ -29,4 +30,5 @@ __all__ = (
     "min_cut",
     "segmented",
     "square_root",
+    "without_superfluous",
 )

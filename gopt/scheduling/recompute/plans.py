@@ -8,7 +8,7 @@ import numpy as np
 
 from gopt.cost.recompute.cost import cost_of_runs, runs_of
 from gopt.cost.recompute.runs import Choices
-from gopt.heuristics.recompute import RULES, square_root
+from gopt.heuristics.recompute import RULES, square_root, without_superfluous
 from gopt.host.progress import Progress
 from gopt.scheduling.candidate import KernelSchedule
 from gopt.scheduling.on_this_device import schedule_of
@@ -62,7 +62,8 @@ def search_plan(
 
     Packed buffers leave gaps. If only the gaps of a plan are too much, the search is repeated for
     fewer bytes. If its peak is, the search goes on with one run more of each op. Published rules
-    are tried, too; and if nothing fits, the other order of the kernels.
+    are tried, too; of the one that is best, runs that the bytes do not need are left out. If
+    nothing fits, the other order of the kernels is tried.
 
     Args:
       found: kernels that may run more than once.
@@ -72,6 +73,10 @@ def search_plan(
       seed: random seed.
       work: shows progress, and ends the search.
     """
+
+    def badness(plan: Plan) -> tuple[int, float]:
+        return max(plan.packed - limit, 0), plan.seconds
+
     plans: list[Plan] = []
     start, max_runs, initial = aim, 2, None
     for attempt in range(SEARCHES):
@@ -91,10 +96,14 @@ def search_plan(
             break
         if aim <= 0:
             break
-    plans += _rules(found, limit, plans, work)
+    rules = list(_rules(found, limit, plans, work))
+    plans += rules
+    best = min(plans, key=badness)
+    if any(best is plan for plan in rules) and best.packed <= limit and not work.is_over:
+        plans.append(_without_superfluous(found, best, limit, work))
     if found.other is not None and not work.is_over and all(p.packed > limit for p in plans):
         plans.append(search_plan(found.other, limit, start, evaluations, seed, work))
-    return min(plans, key=lambda plan: (max(plan.packed - limit, 0), plan.seconds))
+    return min(plans, key=badness)
 
 
 def segments_plan(found: Repeatable) -> Plan:
@@ -124,6 +133,15 @@ def _rules(found: Repeatable, limit: int, plans: Sequence[Plan], work: Progress)
         ticks, peak = cost_of_runs(problem, runs)
         if not has_plan or (peak <= units and ticks * float(problem.tick) < seconds):
             yield plan_of(found, runs)
+
+
+def _without_superfluous(found: Repeatable, plan: Plan, limit: int, work: Progress) -> Plan:
+    """Return a plan that fits without runs that the bytes do not need."""
+    work.phase("superfluous runs left out")
+    gaps = max(plan.packed - plan.peak, 0)
+    units = max(found.units(limit - gaps), cost_of_runs(found.problem, plan.runs)[1])
+    runs = without_superfluous(found.problem, plan.runs, units, is_over=lambda: work.is_over)
+    return plan_of(found, runs)
 
 
 @on_host

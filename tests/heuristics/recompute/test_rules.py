@@ -16,6 +16,7 @@ from gopt.heuristics.recompute import (
     greedy,
     segmented,
     square_root,
+    without_superfluous,
 )
 from gopt.heuristics.recompute.bound import LowerBounds
 from gopt.heuristics.recompute.residuals import halves
@@ -195,3 +196,34 @@ def test_dtr_runs_an_op_more_than_twice_for_little_memory():
     assert runs is not None
     assert max(np.bincount(runs)) > 2
     assert cost_of_runs(problem, runs)[1] <= 9
+
+
+@pytest.mark.parametrize("seed", [*range(10), *slow(*range(10, 200))])
+def test_no_second_run_can_be_left_out_of_what_is_left(seed):
+    problem, rng = random_problem(seed)
+    budget = int(once(problem)[1] * rng.uniform(0.6, 1.2))
+    runs = dtr(problem, budget) or in_order(problem)
+    # Any ops again, just before the end: none is needed.
+    more = [op for op in runs if problem.may_repeat[op] and not problem.is_input[op]]
+    runs = [*runs[:-1], *more, runs[-1]] if cost_of_runs(problem, runs)[1] <= budget else runs
+    budget = max(budget, cost_of_runs(problem, runs)[1])
+    left = without_superfluous(problem, runs, budget)
+    ticks, peak = cost_of_runs(problem, left)
+    assert peak <= budget
+    assert ticks <= cost_of_runs(problem, runs)[0]
+    if once(problem)[1] <= budget:
+        assert sorted(left) == sorted(set(left))
+    for place, op in enumerate(left):
+        fewer = left[:place] + left[place + 1 :]
+        assert op not in left[:place] or cost_of_runs(problem, fewer)[1] > budget
+
+
+def test_superfluous_runs_of_a_chain_are_left_out():
+    problem = chain_problem(16)
+    runs = dtr(problem, 9)
+    left = without_superfluous(problem, runs, 20)  # 17 suffice for every op once
+    assert left == list(range(32))
+    assert without_superfluous(problem, runs, 9, is_over=lambda: True) == runs
+    assert cost_of_runs(problem, without_superfluous(problem, runs, 9))[1] <= 9
+    with pytest.raises(ValueError, match="runs need 17 units: expected at most the budget, 5"):
+        without_superfluous(problem, list(range(32)), 5)

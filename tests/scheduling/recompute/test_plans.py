@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from gopt.cost.recompute.cost import runs_of
+from gopt.heuristics.recompute import all_again
 from gopt.host.progress import Progress
 from gopt.program.program import trace_program
 from gopt.scheduling.candidate import kernels_of
@@ -60,3 +62,13 @@ def test_a_third_run_is_tried_if_two_do_not_fit(found, monkeypatch, limit, expec
     monkeypatch.setattr(plans, "_search", recorded)
     plan(found._replace(other=None), limit)
     assert tried == expected
+
+
+def test_superfluous_runs_of_a_rule_are_left_out(found, monkeypatch):
+    problem = found.problem
+    once = runs_of(problem, None)
+    again = next(op for op in once if problem.may_repeat[op] and not problem.is_input[op])
+    rule = [*once[:-1], again, once[-1]]
+    monkeypatch.setattr(plans, "RULES", {"wasteful": lambda problem, budget: rule})
+    monkeypatch.setattr(plans, "_search", lambda *_: all_again(problem))
+    assert plan(found._replace(other=None), 2**20).runs == once
