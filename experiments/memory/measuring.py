@@ -46,7 +46,7 @@ class Built(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A way to make a program of a step.
+    """A program of a step, and how it was found.
 
     Attributes:
       name: name in tables.
@@ -165,8 +165,8 @@ def unbeaten(costs: Mapping[str, tuple[float, float]]) -> list[str]:
 def build(target: Target, function: Any, args: Any) -> Built:
     """Return a jitted function of arguments, compiled for a machine.
 
-    XLA counts the flop of what it compiled. For a GPU that is only described it does not: there
-    they are counted before XLA's optimizations, which merge a little and split a little.
+    Flop are XLA's count of the compiled program. For a GPU XLA has no such count. There, flop are
+    counted before its optimizations, which merge or split some operations.
 
     Args:
       target: the machine.
@@ -174,8 +174,11 @@ def build(target: Target, function: Any, args: Any) -> Built:
       args: its arguments, or shapes.
     """
     run = target.compile(function, args)
-    counts = run.cost_analysis() or function.lower(*args).cost_analysis()
-    return Built(run, float(counts["flops"]))
+    counts: Any = run
+    if target.platform == "gpu":
+        with jax.default_device(jax.devices("cpu")[0]):
+            counts = function.lower(*jax.tree.map(jax.typeof, args))
+    return Built(run, float(counts.cost_analysis()["flops"]))
 
 
 def _within(

@@ -72,7 +72,9 @@ class BudgetReport:
     def choose(self, candidates: Sequence[Candidate[KernelSchedule]]) -> int:
         """Return the index of the fastest candidate that fits, or of the one that comes nearest."""
         needs = [c.memory.total if c.memory else np.inf for c in candidates]
-        times = [c.predicted or 0.0 if self.fits(c) else np.inf for c in candidates]
+        times = [
+            np.inf if c.predicted is None or not self.fits(c) else c.predicted for c in candidates
+        ]
         return int(np.argmin(times if any(map(self.fits, candidates)) else needs))
 
     def plan(self, result: Result) -> SchedulePlan:
@@ -257,10 +259,9 @@ def recomputed(
 ) -> Iterator[Candidate[KernelSchedule]]:
     """Yield programs that run kernels again, compiled, until one fits well or no plan does.
 
-    If the first plan needs far more than it may, something else is tried once. A plan can be said
-    to XLA in two ways: in a whole order, or in XLA's own order, but for second runs, which wait. On
-    a CPU, the plan is said in the other way. On other machines a whole order harms; there, segments
-    are tried in place of the plan.
+    If the first program needs far more than the budget, something else is compiled once. On a CPU
+    it is the same plan in XLA's own order, in which only later runs wait. On other machines XLA
+    orders kernels anyway; there it is a plan of segments, see `segments_plan`.
 
     Args:
       args: arguments of the function; shapes are enough.
@@ -292,13 +293,12 @@ def recomputed(
         is_far = _needs(ways[is_free]) > limit / SPARE
         if is_far and left == COMPILATIONS and not work.is_over:
             left -= 1
-            if is_order_free(report.target):
+            if is_free:
                 segments = segments_plan(found)
-                yield compiled_plan("segments, XLA's order", segments, args, is_free=True)
+                yield compiled_plan(_named("segments", True), segments, args, is_free=True)
             else:
-                other = not is_free
-                ways[other] = compiled_plan(_named(name, other), plan, args, is_free=other)
-                yield ways[other]
+                ways[True] = compiled_plan(_named(name, True), plan, args, is_free=True)
+                yield ways[True]
         left -= 1
         is_free = min(ways, key=lambda way: _needs(ways[way]))
         needs = _needs(ways[is_free])

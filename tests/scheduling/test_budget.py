@@ -226,12 +226,15 @@ def test_budgets(share):
     assert result.report.fits(result.after)
 
 
-def tries(monkeypatch, needs):
-    """Return the bytes that plans are asked for, and programs, for half of XLA's 200 bytes.
+def tries(monkeypatch, needs, segments=150):
+    """Return the bytes that searches aimed at, and the programs, for a budget of 100 bytes.
+
+    XLA's own program needs 200.
 
     Args:
       monkeypatch: replaces the searches and XLA.
       needs: bytes by the model to bytes by XLA.
+      segments: bytes of a plan of segments by the model.
     """
     asked = []
 
@@ -244,7 +247,7 @@ def tries(monkeypatch, needs):
         return SimpleNamespace(name=name, is_free=is_free, memory=used)
 
     monkeypatch.setattr(budgets, "search_plan", plan)
-    monkeypatch.setattr(budgets, "segments_plan", lambda found: SimpleNamespace(packed=150))
+    monkeypatch.setattr(budgets, "segments_plan", lambda found: SimpleNamespace(packed=segments))
     monkeypatch.setattr(budgets, "compiled_plan", compiled)
     used = SimpleNamespace(arguments=0, without_arguments=200)
     own = SimpleNamespace(memory=used, decision=SimpleNamespace(peak=(200,)))
@@ -264,9 +267,17 @@ def test_a_plan_that_needs_far_too_much_is_said_in_the_other_way(monkeypatch):
     assert not any("segments" in each.name for each in found)
 
 
-def test_where_xla_orders_kernels_segments_are_tried_once(monkeypatch):
+@pytest.mark.parametrize("segments", [20, 150])  # fit, and do not
+def test_where_xla_orders_kernels_segments_are_tried_once(monkeypatch, segments):
     monkeypatch.setattr(budgets, "is_order_free", lambda target: True)
-    _, found = tries(monkeypatch, lambda packed: 3 * packed)
+    asked, found = tries(monkeypatch, lambda packed: 3 * packed, segments)
     assert len(found) == budgets.COMPILATIONS
+    assert len(asked) == budgets.COMPILATIONS - 1
     assert all(each.is_free for each in found)
     assert [k for k, each in enumerate(found) if "segments" in each.name] == [1]
+
+
+def test_segments_are_not_tried_if_the_first_program_is_near(monkeypatch):
+    monkeypatch.setattr(budgets, "is_order_free", lambda target: True)
+    _, found = tries(monkeypatch, lambda packed: 1.05 * packed)
+    assert not any("segments" in each.name for each in found)

@@ -20,7 +20,6 @@ from gopt.cost.recompute.runs import Choices
 from gopt.heuristics.recompute.residuals import Halves, again_after, halves, live_bytes
 
 REACH = 0.25  # a cut lies at most this share of a segment before or behind equal shares
-NEAR = 1.1  # times the fewest bytes are about the fewest
 
 
 def segmented(problem: Problem, count: int) -> Choices:
@@ -42,30 +41,30 @@ def segmented(problem: Problem, count: int) -> Choices:
     return again_after(problem, half.turn, again)
 
 
-def square_root(problem: Problem, share: float = 1.0) -> Choices:
-    """Return the candidate with the number of segments that should need about the fewest bytes.
+def square_root(problem: Problem, *, inside: float = 1.0, near: float = 1.0) -> Choices:
+    """Return the candidate with the number of segments that should need the fewest bytes.
 
     These are the bytes that cross the cuts, and the residuals of the largest segment. For n equal
-    layers the best number is √n. The fewest segments of at most `NEAR` of the fewest bytes are
-    taken: the last segment, which does not run again, is larger.
+    layers, and `inside` of 1, the best number is √n.
 
     Args:
       problem: one problem.
-      share: share of the residuals of a segment that counts. The others do not live long: some
-        machines hold them near their cores.
+      inside: share of the residuals of a segment that counts.
+      near: of all numbers of segments that need at most `near` times the fewest bytes, the smallest
+        is taken. Its last segment is larger, and does not run again.
     """
     half = halves(problem)
 
-    def estimate(count: int) -> int:
+    def estimate(count: int) -> float:
         places = cuts(problem, half, count)
         held = crosses(problem, half, places)[problem.producer]
-        inside = np.where(half.residual & ~held, problem.size, 0)
+        residuals = np.where(half.residual & ~held, problem.size, 0)
         segment = np.searchsorted(places, problem.producer, "right")
-        largest = np.max(np.bincount(segment, inside))
-        return int(problem.size[held].sum(dtype=np.int64) + share * largest)
+        largest = np.max(np.bincount(segment, residuals))
+        return float(problem.size[held].sum(dtype=np.int64) + inside * largest)
 
     needs = {count: estimate(count) for count in _counts(half)}
-    most = NEAR * min(needs.values())
+    most = near * min(needs.values())
     return segmented(problem, next(count for count, need in needs.items() if need <= most))
 
 

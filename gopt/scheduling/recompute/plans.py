@@ -19,7 +19,8 @@ from gopt.search.parallel import on_host
 
 SEARCHES = 4  # for one plan and one order, at most
 AGAIN = 0.3  # share of the evaluations for a search that goes on from another one
-INSIDE = 0.25  # share of a segment's values that is not near a TPU's cores; see `segments_plan`
+INSIDE = 0.25  # share of a segment's bytes that a TPU holds in main memory, see `segments_plan`
+NEAR = 1.1  # numbers of segments with up to so many times the fewest bytes count as equal
 PARTS = 32  # a further search aims at least one of so many parts of the bytes lower
 
 
@@ -62,8 +63,8 @@ def search_plan(
 
     Packed buffers leave gaps. If only the gaps of a plan are too much, the search is repeated for
     fewer bytes. If its peak is, the search goes on with one run more of each op. Published rules
-    are tried, too; of the one that is best, runs that the bytes do not need are left out. If
-    nothing fits, the other order of the kernels is tried.
+    are tried, too; if one of them is best and fits, its later runs that the bytes do not need are
+    left out. If nothing fits, the other order of the kernels is tried.
 
     Args:
       found: kernels that may run more than once.
@@ -107,16 +108,18 @@ def search_plan(
 
 
 def segments_plan(found: Repeatable) -> Plan:
-    """Return a plan of segments, for a machine on which XLA orders kernels.
+    """Return a plan of segments with few bytes, for a machine on which XLA orders kernels.
 
-    On a TPU, values that cross the segments take most of the bytes: those inside a segment live
-    shortly, and XLA holds many of them near the cores. A search by the model does not see that.
-    `INSIDE` is our choice, by the bytes of 2 to 8 segments of a transformer on a TPU v5e.
+    On a TPU, values that cross the segments take most of the bytes. Values inside a segment live
+    only briefly, and XLA keeps many of them near the cores. A search by the model does not see
+    that. `INSIDE` is our choice, by the bytes of 2 to 8 segments of a transformer on a TPU v5e; for
+    GPUs it was not measured.
 
     Args:
       found: kernels that may run more than once.
     """
-    return plan_of(found, runs_of(found.problem, square_root(found.problem, INSIDE)))
+    problem = found.problem
+    return plan_of(found, runs_of(problem, square_root(problem, inside=INSIDE, near=NEAR)))
 
 
 def _rules(found: Repeatable, limit: int, plans: Sequence[Plan], work: Progress) -> Iterator[Plan]:
@@ -136,12 +139,21 @@ def _rules(found: Repeatable, limit: int, plans: Sequence[Plan], work: Progress)
 
 
 def _without_superfluous(found: Repeatable, plan: Plan, limit: int, work: Progress) -> Plan:
-    """Return a plan that fits without runs that the bytes do not need."""
-    work.phase("superfluous runs left out")
-    gaps = max(plan.packed - plan.peak, 0)
-    units = max(found.units(limit - gaps), cost_of_runs(found.problem, plan.runs)[1])
-    runs = without_superfluous(found.problem, plan.runs, units, is_over=lambda: work.is_over)
-    return plan_of(found, runs)
+    """Return a plan that fits, without later runs that the bytes do not need."""
+
+    def show(done: int) -> bool:
+        work.advance(done)
+        return not work.is_over
+
+    aim = limit - plan.packed + plan.peak
+    while aim >= plan.peak:
+        work.phase("superfluous runs left out", len(plan.runs) - len(set(plan.runs)))
+        fewer = without_superfluous(found.problem, plan.runs, found.units(aim), show=show)
+        found_plan = plan_of(found, fewer)
+        if found_plan.packed <= limit:
+            return found_plan
+        aim -= max(found_plan.packed - limit, aim // PARTS)  # gaps
+    return plan
 
 
 @on_host
