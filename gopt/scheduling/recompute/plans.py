@@ -63,8 +63,8 @@ def search_plan(
 
     Packed buffers leave gaps. If only the gaps of a plan are too much, the search is repeated for
     fewer bytes. If its peak is, the search goes on with one run more of each op. Published rules
-    are tried, too; if one of them is best and fits, its later runs that the bytes do not need are
-    left out. If nothing fits, the other order of the kernels is tried.
+    are tried, too. If the best plan fits, later runs that the bytes do not need are left out. If
+    nothing fits, the other order of the kernels is tried.
 
     Args:
       found: kernels that may run more than once.
@@ -97,12 +97,11 @@ def search_plan(
             break
         if aim <= 0:
             break
-    rules = list(_rules(found, limit, plans, work))
-    plans += rules
+    plans += _rules(found, limit, plans, work)
     best = min(plans, key=badness)
-    if any(best is plan for plan in rules) and best.packed <= limit and not work.is_over:
+    if best.packed <= limit and not work.is_over:
         plans.append(_without_superfluous(found, best, limit, work))
-    if found.other is not None and not work.is_over and all(p.packed > limit for p in plans):
+    if found.other is not None and not work.is_over and best.packed > limit:
         plans.append(search_plan(found.other, limit, start, evaluations, seed, work))
     return min(plans, key=badness)
 

@@ -64,7 +64,7 @@ def test_a_third_run_is_tried_if_two_do_not_fit(found, monkeypatch, limit, expec
     assert tried == expected
 
 
-def test_superfluous_runs_of_a_rule_are_left_out(found, monkeypatch):
+def test_superfluous_runs_are_left_out(found, monkeypatch):
     problem = found.problem
     once = runs_of(problem, None)
     again = next(op for op in once if problem.may_repeat[op] and not problem.is_input[op])
