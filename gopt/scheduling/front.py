@@ -113,7 +113,8 @@ def memory_front(
       fn: any function of pytrees of arrays, such as a training step.
       *args: arrays, Python scalars or `jax.ShapeDtypeStruct`s, in any pytrees.
       points: number of programs that gopt plans, at least 2: with every kernel once, with the
-        least bytes, and for budgets between these. The front may have fewer.
+        least bytes, and for budgets between these; one more on TPUs and GPUs. The front may have
+        fewer.
       evaluations: number of candidates of one search; a budget may need up to eight.
       seed: random seed of the searches.
       donate_argnums: positions of the arguments whose buffers may be reused. What a jitted `fn`
