@@ -1,6 +1,8 @@
 """Machines that programs are compiled for, and verbs that compile for one that is described."""
 
 import sys
+import warnings
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from gopt.cost.hardware import unit_rate_devices
 from gopt.measure.timing import memory
 from gopt.scheduling import api, front
 from gopt.scheduling.target import Target, target_of, this_machine
-from gopt.xla.applied import shapes_on
+from gopt.xla.applied import compile_for, shapes_on
 from tests.scheduling.test_budget import arguments, check_values, step
 from tests.scheduling.test_budget import schedule as schedule_within
 
@@ -143,3 +145,17 @@ def test_a_program_for_a_machine_needs_only_its_compiler(module, name, platform)
     assert result.report.fits(result.after)
     assert result.after.memory.total < 0.7 * result.before.memory.total
     check_values(result.apply(), rows)
+
+
+@pytest.mark.parametrize("is_described", [False, True])
+def test_the_cache_on_disk_is_quiet_for_described_machines(is_described):
+    texts = "Error reading persistent compilation cache entry for 'jit_f': so", "another warning"
+
+    def compile_it():
+        for text in texts:
+            warnings.warn(text, stacklevel=2)
+
+    function = SimpleNamespace(lower=lambda *args: SimpleNamespace(compile=compile_it))
+    with pytest.warns(UserWarning) as heard:
+        compile_for(jax.devices()[0] if is_described else None, function, (jnp.ones(3),))
+    assert [str(each.message) for each in heard] == list(texts[is_described:])

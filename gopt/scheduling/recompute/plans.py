@@ -147,11 +147,11 @@ def _without_superfluous(found: Repeatable, plan: Plan, limit: int, work: Progre
     aim = limit - plan.packed + plan.peak
     while aim >= plan.peak:
         work.phase("superfluous runs left out", len(plan.runs) - len(set(plan.runs)))
-        fewer = without_superfluous(found.problem, plan.runs, found.units(aim), show=show)
-        found_plan = plan_of(found, fewer)
-        if found_plan.packed <= limit:
-            return found_plan
-        aim -= max(found_plan.packed - limit, aim // PARTS)  # gaps
+        runs = without_superfluous(found.problem, plan.runs, found.units(aim), show=show)
+        shorter = plan_of(found, runs)
+        if shorter.packed <= limit:
+            return shorter
+        aim -= max(shorter.packed - limit, aim // PARTS)  # gaps
     return plan
 
 
