@@ -148,6 +148,8 @@ def _without_superfluous(found: Repeatable, plan: Plan, limit: int, work: Progre
     while aim >= plan.peak:
         work.phase("superfluous runs left out", len(plan.runs) - len(set(plan.runs)))
         runs = without_superfluous(found.problem, plan.runs, found.units(aim), show=show)
+        if runs == plan.runs:
+            break
         shorter = plan_of(found, runs)
         if shorter.packed <= limit:
             return shorter
