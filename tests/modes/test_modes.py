@@ -83,7 +83,8 @@ def assert_equal(found: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize(
     ("which", "name"),
-    [("x64", name) for name in TRACED]
+    [("x64", name) for name in TRACED if name not in LONG]
+    + slow(*(("x64", name) for name in LONG))
     + slow(*((which, name) for which in ("rank promotion", "leaks") for name in TRACED))
     + slow(*(("strict promotion", name) for name in TRACED if name not in ADAM)),
 )

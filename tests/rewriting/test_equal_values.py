@@ -40,6 +40,7 @@ def test_given_arguments_come_first_and_drawn_integers_are_near_them():
         assert (values[3] != X).any()
 
 
+@pytest.mark.slow
 def test_a_loop_that_never_ends_on_drawn_arguments_is_rewritten(short):
     fn = lambda n, x: power(n, x) + x @ x @ x  # noqa: E731
     result = gopt.rewrite(fn, jnp.int32(10), X, repeats=1, seed=3)

@@ -119,6 +119,7 @@ def test_a_function_without_kernels_has_nothing_to_run_again():
     assert all("recomputed" not in candidate.name for candidate in result.candidates)
 
 
+@pytest.mark.slow
 def test_what_nothing_fits_says_how_near_it_comes():
     with pytest.warns(UserWarning, match="nothing that was found fits: .* above the budget"):
         result = schedule("8.2 MiB", evaluations=300)

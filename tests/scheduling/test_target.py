@@ -45,6 +45,7 @@ def test_a_program_is_compiled_for_a_machine_that_is_described(described, tmp_pa
     check_values(gopt.load(tmp_path / "plan.json").apply(step, *arguments(), donate_argnums=0))
 
 
+@pytest.mark.slow
 def test_xla_may_order_the_kernels_itself(described, monkeypatch, tmp_path):
     monkeypatch.setattr("gopt.scheduling.budget.is_order_free", lambda target: True)
     result = schedule(0.5, target="it")
@@ -61,6 +62,7 @@ def test_xla_may_order_the_kernels_itself(described, monkeypatch, tmp_path):
     assert memory(loaded.lower(*arguments()).compile()) == free.memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_free", [False, True])
 def test_a_front_for_a_machine_that_is_described(described, monkeypatch, is_free):
     monkeypatch.setattr(front, "is_order_free", lambda target: is_free)

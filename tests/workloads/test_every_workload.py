@@ -66,20 +66,22 @@ def test_a_train_step_returns_what_it_takes_and_a_loss(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "inception_v3",
-        "resnext",
         "squeezenet",
         "unet",
-        "nasnet_a",
-        "amoebanet",
-        "randwire",
-        "densenet",
-        "mobilenet_v2",
-        "efficientnet",
-        "mnasnet",
-        "shufflenet_v2",
-        "hrnet",
         "mlp_mixer",
+        *slow(
+            "inception_v3",
+            "resnext",
+            "nasnet_a",
+            "amoebanet",
+            "randwire",
+            "densenet",
+            "mobilenet_v2",
+            "efficientnet",
+            "mnasnet",
+            "shufflenet_v2",
+            "hrnet",
+        ),
     ],
 )
 def test_a_step_takes_two_more_for_each_convolution_but_none_for_the_images(name):

@@ -52,7 +52,7 @@ def assert_as_the_reference(rng, problem, choices):
     assert cost_of_runs(problem, runs) == (int(cost.ticks), int(cost.peak))
 
 
-@pytest.mark.parametrize("max_runs", [1, 2, 3, 4])
+@pytest.mark.parametrize("max_runs", [1, 2, *slow(3, 4)])
 @given(case=strategies.cases(1))
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
 def test_random_programs(case, max_runs):

@@ -37,6 +37,7 @@ def plan(found, limit):
     return search_plan(found, limit, limit, 200, 0, Progress())
 
 
+@pytest.mark.slow
 def test_the_other_order_is_tried_if_nothing_fits(found):
     assert found.other is not None and found.other.other is None
     alone, other = plan(found._replace(other=None), 1), plan(found.other, 1)

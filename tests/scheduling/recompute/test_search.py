@@ -56,6 +56,7 @@ def test_the_square_root_of_a_chain():
     assert ticks <= 32 + 12  # at most twelve of sixteen forward ops run again
 
 
+@pytest.mark.slow
 def test_slices_find_the_same():
     problem = chain(8)
     options = {"budget": 20, "evaluations": 600}
@@ -74,6 +75,7 @@ def test_one_evaluation_is_enough_and_none_is_refused():
         search(jax.random.key(0), problem, budget=9, evaluations=0)
 
 
+@pytest.mark.slow
 def test_given_candidates_are_kept_if_they_are_best():
     problem = chain(10, max_runs=3)
     best = search(jax.random.key(0), problem, budget=24, evaluations=6000, max_runs=3)
